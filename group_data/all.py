@@ -1,0 +1,14 @@
+"""The page an operator edits: what every host serves and where. One file a group overrides it (group_data/<group>.py)."""
+
+# What to serve: a file of group_data/profiles/, without .yaml.
+profile = "tp4-mxfp4"
+
+# Where checkpoints lie on the host: <models>/<repository>/<revision>.
+models = "/srv/models"
+
+# The entry port. Loopback only: reach it through `ssh -L`.
+listen = "127.0.0.1"
+port = 30000
+
+# "never" refuses a run that would stop tokens, before any change.
+restart = "allow"

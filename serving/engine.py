@@ -1,0 +1,51 @@
+"""An engine: one locked Python environment, named by the digest of its lock."""
+
+import hashlib
+from functools import cached_property
+from pathlib import Path
+
+from pydantic import Field
+
+from serving.contract import Contract
+from serving.files import Strict, parse, read_yaml
+from serving.paths import ENGINES
+
+
+class EngineData(Strict):
+    """What one YAML file of group_data/engines/ says."""
+
+    purpose: str
+    package: str
+    version: str
+    python: list[str] = Field(min_length=1, description="interpreters it was resolved for, best first")
+    lock: str
+    contract: str
+    cuda: bool
+    download_gb: float = Field(gt=0)
+    installed_gb: float = Field(gt=0)
+    versions: dict[str, str]
+
+
+class Engine:
+    """An engine with its lock and its contract read from group_data/engines/."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        shown = f"group_data/engines/{name}.yaml"
+        self.name = name
+        self.data = parse(EngineData, read_yaml(folder / f"{name}.yaml", shown), shown)
+        self._folder = folder
+
+    @cached_property
+    def lock(self) -> bytes:
+        return (self._folder / self.data.lock).read_bytes()
+
+    @cached_property
+    def contract(self) -> Contract:
+        return Contract.load(self._folder / "contracts" / self.data.contract)
+
+    def digest(self, python: str) -> str:
+        """Name of the environment that this lock makes with this Python ("3.12")."""
+        return hashlib.sha256(f"python {python}\n".encode() + self.lock).hexdigest()[:16]
+
+    def folder_on_host(self, python: str) -> str:
+        return f"{ENGINES}/{self.digest(python)}"

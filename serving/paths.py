@@ -1,0 +1,15 @@
+"""Where things lie on a host. hostkit/paths.py says the same for the code that runs there (a test compares them)."""
+
+ENGINES = "/opt/sglang/engines"
+HOSTKIT = "/opt/sglang/hostkit"
+INSTALLER = "/opt/sglang/uv"
+CACHES = "/var/cache/sglang"
+STATE = "/var/lib/sglang"
+RELEASES = "/var/lib/sglang/releases"
+CONFIG = "/etc/sglang"
+UNITS = "/etc/systemd/system"
+CONSOLE_COMMAND = "/usr/local/bin/sglang-box"
+
+SERVICE_USER = "sglang"
+JOURNAL_NAMESPACE = "sglang"
+TARGET = "sglang.target"

@@ -1,0 +1,155 @@
+"""A release: a plan made concrete. One document that holds all a host needs to start it, named by what starts.
+
+Its digest covers argv, environment, unit text without comments, engine, checkpoint revision and GPUs. A changed gate
+or comment keeps the name, and so restarts nothing.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from serving import paths
+from serving.plan import Plan, Unit
+from serving.render import render
+from serving.schemas import HostState, UnitState
+
+
+@dataclass(frozen=True)
+class ReleaseFile:
+    """A file that activation writes: absolute path, text, octal mode. Owner is root."""
+
+    path: str
+    text: str
+    mode: str = "644"
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+class Release:
+    """The release of a plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    @cached_property
+    def files(self) -> tuple[ReleaseFile, ...]:
+        plan = self.plan
+        shared = (
+            ReleaseFile(f"{paths.CONFIG}/nccl.env", render("nccl.env.j2", plan=plan)),
+            ReleaseFile(f"/etc/systemd/journald@{paths.JOURNAL_NAMESPACE}.conf", render("journald.conf.j2")),
+            ReleaseFile(f"{paths.UNITS}/{paths.TARGET}", render("sglang.target.j2", plan=plan)),
+        )
+        return shared + tuple(file for unit in plan.units for file in _unit_files(plan, unit))
+
+    @cached_property
+    def digest(self) -> str:
+        starts = {
+            "engine": self.plan.engine_digest,
+            "checkpoint": [self.plan.wanted.checkpoint.repository, self.plan.wanted.checkpoint.revision],
+            "gpus": [[gpu.pci for gpu in unit.gpus] for unit in self.plan.units],
+            "files": {file.path: without_comments(file.text) for file in self.files},
+        }
+        return hashlib.sha256(json.dumps(starts, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def path(self) -> str:
+        return f"{paths.RELEASES}/{self.digest}/release.json"
+
+    @property
+    def gates_path(self) -> str:
+        return f"{paths.RELEASES}/{self.digest}/gates.json"
+
+    @cached_property
+    def document(self) -> str:
+        plan, wanted = self.plan, self.plan.wanted
+        content = {
+            "schema": 1,
+            "digest": self.digest,
+            "profile": wanted.profile_name,
+            "engine": {
+                "name": wanted.engine.name,
+                "digest": plan.engine_digest,
+                "folder": plan.engine_folder,
+                "package": wanted.engine.data.package,
+                "version": wanted.engine.data.version,
+            },
+            "checkpoint": {
+                "repository": wanted.checkpoint.repository,
+                "revision": wanted.checkpoint.revision,
+                "folder": plan.checkpoint_folder,
+            },
+            "cache": plan.cache_folder,
+            "served_model_name": wanted.profile.served_model_name,
+            "units": [_unit_document(unit, wanted.nccl) for unit in plan.units],
+            "files": [
+                {"path": file.path, "text": file.text, "mode": file.mode, "sha256": file.sha256} for file in self.files
+            ],
+        }
+        return json.dumps(content, indent=1) + "\n"
+
+    @cached_property
+    def gates(self) -> str:
+        return json.dumps({"schema": 1, **self.plan.wanted.profile.gates.model_dump()}, indent=1) + "\n"
+
+    def stale_files(self, state: HostState) -> list[str]:
+        """Paths whose content or mode differs on the host."""
+        return [file.path for file in self.files if not _is_as_wanted(file, state)]
+
+    def stale_units(self, state: HostState) -> list[str]:
+        """Units whose process does not run, or was not started from exactly this release."""
+        return [unit.service for unit in self.plan.units if not self._runs(state.units.get(unit.service))]
+
+    def _runs(self, unit: UnitState | None) -> bool:
+        if unit is None or unit.active != "active" or unit.started is None:
+            return False
+        started = unit.started
+        return (
+            started.invocation_id == unit.invocation_id
+            and started.release == self.digest
+            and all(_starts_alike(file, started.files) for file in self.files)
+        )
+
+
+def _starts_alike(file: ReleaseFile, started_from: dict[str, str]) -> bool:
+    """Whether the process read this file as it stands in the release; comments do not count."""
+    recorded = started_from.get(file.path)
+    return recorded is None or recorded == hashlib.sha256(without_comments(file.text).encode()).hexdigest()
+
+
+def _is_as_wanted(file: ReleaseFile, state: HostState) -> bool:
+    found = state.files.get(file.path)
+    return found is not None and (found.type, found.sha256, found.mode, found.owner) == (
+        "file",
+        file.sha256,
+        file.mode,
+        "root",
+    )
+
+
+def _unit_files(plan: Plan, unit: Unit) -> tuple[ReleaseFile, ...]:
+    return (
+        ReleaseFile(f"{paths.CONFIG}/{unit.name}.env", render("unit.env.j2", unit=unit)),
+        ReleaseFile(f"{paths.UNITS}/{unit.service}", render("server.service.j2", plan=plan, unit=unit)),
+    )
+
+
+def _unit_document(unit: Unit, nccl: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": unit.name,
+        "role": unit.role,
+        "address": unit.address,
+        "port": unit.port,
+        "argv": list(unit.argv),
+        "arguments": dict(unit.arguments),
+        "environment": {**{key: str(value) for key, value in nccl.items()}, **unit.environment},
+        "gpus": [gpu.pci for gpu in unit.gpus],
+    }
+
+
+def without_comments(text: str) -> str:
+    lines = (line.strip() for line in text.splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith(("#", ";")))

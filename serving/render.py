@@ -1,0 +1,37 @@
+"""Renders templates/: what a host's files will hold."""
+
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
+
+
+def systemd_word(word: str) -> str:
+    """One word of ExecStart=: `%` and `$` are systemd's own, quotes keep JSON and spaces together."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    plain = escaped == word and word and not any(char in word for char in " \t'{};")
+    return word if plain else f'"{escaped}"'
+
+
+def options(argv: tuple[str, ...]) -> list[str]:
+    """The argv as lines to read: each option with its values."""
+    lines: list[str] = []
+    for word in map(systemd_word, argv):
+        starts_line = word.startswith("--") or not lines
+        lines = [*lines, word] if starts_line else [*lines[:-1], f"{lines[-1]} {word}"]
+    return lines
+
+
+def render(template: str, **values: Any) -> str:
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 (unit files, not HTML)
+    )
+    environment.filters["options"] = options
+    return environment.get_template(template).render(values)

@@ -1,0 +1,152 @@
+"""The JSON that passes between controller and host, defined once. Sizes in the unit their name ends in."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Shape(BaseModel):
+    """Read from a host that may run a newer hostkit: unknown keys are let pass, known ones are checked."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+
+class Process(Shape):
+    """A process as an operator needs to see it. `unit` is the systemd unit of its cgroup."""
+
+    pid: int
+    user: str
+    age_s: int
+    command: str
+    unit: str | None
+
+    def __str__(self) -> str:
+        age = f"{self.age_s // 3600} h" if self.age_s >= 7200 else f"{self.age_s // 60} min"
+        return f"pid {self.pid} ({self.user}, {age}, {self.unit or 'no unit'}): {self.command[:120]}"
+
+
+class GpuUse(Shape):
+    """GPU memory that a process holds."""
+
+    pci: str
+    used_mib: int
+    process: Process
+
+
+class Gpu(Shape):
+    """One card. `pci` as domain:bus:device.function in lower case; `index` counts in PCI order."""
+
+    pci: str
+    index: int
+    uuid: str
+    name: str
+    memory_total_mib: int
+    memory_used_mib: int
+    compute_capability: str
+    minor: int | None
+
+
+class Listener(Shape):
+    """A listening TCP socket; `process` is None where its owner could not be seen."""
+
+    address: str
+    port: int
+    process: Process | None
+
+
+class File(Shape):
+    """What stands at a path: type is file, directory, link or other."""
+
+    type: str
+    mode: str
+    owner: str
+    group: str
+    sha256: str | None = None
+    target: str | None = None
+
+
+class Started(Shape):
+    """What the running process of a unit was started from, written as it started."""
+
+    invocation_id: str
+    release: str | None
+    files: dict[str, str]
+
+
+class UnitState(Shape):
+    """What systemd says of one unit, and what its process was started from."""
+
+    load: str
+    active: str
+    sub: str
+    enabled: str
+    main_pid: int
+    invocation_id: str
+    restarts: int
+    needs_reload: bool
+    drop_ins: list[str]
+    started: Started | None
+
+
+class HostState(Shape):
+    """The one look at a host: everything that a run decides on."""
+
+    schema_: int
+    hostname: str
+    os: str
+    init: str
+    arch: str
+    glibc: str
+    pythons: dict[str, str]
+    driver: str | None
+    driver_error: str | None
+    gpus: list[Gpu]
+    gpu_uses: list[GpuUse]
+    free_gb: dict[str, float]
+    files: dict[str, File]
+    packages: dict[str, str]
+    users: dict[str, int]
+    units: dict[str, UnitState]
+    listeners: list[Listener]
+    active: str | None
+    last_good: str | None
+    engines: dict[str, dict[str, Any]]
+    checkpoints: dict[str, dict[str, Any]]
+    records: dict[str, dict[str, Any]]
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "HostState":
+        """Raises ValueError when the document is of another schema or does not hold what it should."""
+        if data.get("schema") != 1:
+            raise ValueError(f"schema {data.get('schema')!r}, expected 1")
+        return cls.model_validate({**data, "schema_": data["schema"]})
+
+
+class Event(Shape):
+    """One line of progress. percent 0 to 100 and eta_s only where they are known."""
+
+    t: float
+    unit: str
+    stage: str
+    percent: float | None
+    elapsed_s: float
+    eta_s: float | None
+    message: str
+
+
+class Verdict(Shape):
+    """The outcome of one step of the ladder."""
+
+    step: str
+    ok: bool
+    evidence: str
+    limit_s: float
+
+
+class Result(Shape):
+    """How a job on the host ended: exit code of hostkit, the verdicts, and what an operator should read."""
+
+    code: Literal[0, 1, 2, 3, 4, 5, 6]
+    message: str
+    verdicts: list[Verdict]
+    excerpt: list[str]
