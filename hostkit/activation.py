@@ -1,0 +1,147 @@
+"""Takes the host from one release to another: gates, stop, GPUs shown to be free, start, ladder; or back.
+
+The release that served before is started again when the new one does not serve: a failure leaves the host as
+it was. Runs as a transient unit under the host's lock.
+"""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from hostkit import atomic, events, gates, gpus, paths, release, systemd
+from hostkit.events import Progress, Result, Verdict
+from hostkit.journal import Journal, cause
+from hostkit.ladder import Climb, StepFailed, climb
+
+_STOP_LIMIT_S = 180
+_GPUS_FREE_WITHIN_S = 90
+_EXCERPT_LINES = 20
+_INTENT = paths.STATE / "intent.json"
+
+
+class NotServing(Exception):
+    """A release was started and did not get up the ladder."""
+
+    def __init__(self, message: str, verdicts: list[Verdict], excerpt: list[str]) -> None:
+        super().__init__(message)
+        self.verdicts, self.excerpt = verdicts, excerpt
+
+
+def activate(request: dict[str, Any], progress: Progress) -> Result:
+    """request: {"release": digest}. The outcome says in its code what the host does now (see DESIGN: exit codes)."""
+    wanted = request["release"]
+    try:
+        new = release.load(wanted)
+        verdicts = _before_any_change(new, progress)
+    except (gates.NotMet, release.Damaged, gpus.DriverError) as problem:
+        return Result(events.REFUSED, f"refused, nothing was changed: {problem}")
+    previous = release.last_good()
+    atomic.write(_INTENT, json.dumps({"schema": 1, "from": release.active(), "to": wanted, "since": time.time()}))
+    try:
+        verdicts += _bring_up(new, progress)
+        result = Result(events.OK, f"release {wanted} serves", verdicts)
+    except NotServing as failure:
+        result = _go_back(wanted, previous, failure, progress)
+    _INTENT.unlink()
+    return result
+
+
+def _before_any_change(new: dict[str, Any], progress: Progress) -> list[Verdict]:
+    """What can be known to fail is found while the old server still serves. Raises gates.NotMet."""
+    ours = systemd.ours()
+    verdicts = [Verdict("checkpoint verified", True, gates.checkpoint_verified(new), 10)]
+    for unit in new["units"]:
+        progress.tell("gates", "asking the engine's parser", unit=unit["name"])
+        verdicts += [
+            Verdict("arguments accepted by the engine", True, gates.argv_accepted(new, unit), 180),
+            Verdict("GPUs held by nobody else", True, gates.no_foreign_holder(unit["gpus"], ours), 30),
+            Verdict("port free", True, gates.port_free(unit["port"], ours), 10),
+        ]
+    progress.tell("gates", "; ".join(verdict.evidence for verdict in verdicts))
+    return verdicts
+
+
+def _bring_up(target: dict[str, Any], progress: Progress) -> list[Verdict]:
+    """Stop what runs, prove the GPUs free, install and start the target. Raises NotServing."""
+    stop_all(progress)
+    cards = [pci for unit in target["units"] for pci in unit["gpus"]]
+    try:
+        evidence = gates.gpus_free(cards, _GPUS_FREE_WITHIN_S)
+    except (gates.NotMet, gpus.DriverError) as problem:
+        raise NotServing(f"the GPUs are not free: {problem}", [], []) from None
+    progress.tell("gpus", evidence)
+    release.install(target)
+    release.set_active(target["digest"])
+    verdicts = [Verdict("GPUs free", True, evidence, _GPUS_FREE_WITHIN_S)]
+    for unit in target["units"]:
+        verdicts += _start(target, unit, progress)
+    release.mark_good(target["digest"])
+    return verdicts
+
+
+def stop_all(progress: Progress) -> None:
+    """Stop every unit of the playbook: the engine drains, systemd then ends the whole control group."""
+    running = [unit for unit in systemd.show(*systemd.ours()).values() if unit.active not in ("inactive", "failed")]
+    for unit in running:
+        progress.tell("stop", f"{unit.name}, pid {unit.main_pid}", unit=unit.name)
+        systemd.run("systemctl", "stop", unit.name, timeout_s=_STOP_LIMIT_S)
+    systemd.run("systemctl", "reset-failed", *systemd.ours(), check=False)
+
+
+def _start(target: dict[str, Any], unit: dict[str, Any], progress: Progress) -> list[Verdict]:
+    service = f"{unit['name']}.service"
+    rules = release.gates(target["digest"])
+    record = _record_path(target["profile"])
+    past = json.loads(record.read_text()) if record.exists() else {}
+    cold = past.get("engine") != target["engine"]["digest"]
+    began = time.monotonic()
+    systemd.run("systemctl", "start", service, timeout_s=120, check=False)
+    invocation = systemd.show(service)[service].invocation_id
+    progress.tell("start", f"{service} started", unit=unit["name"], eta_s=past.get("start_s"))
+    limit_s = rules["first_start_within_s"] if cold else rules["start_within_s"]
+    with Journal(invocation) as journal:
+        run = Climb(unit, target, rules, progress, journal, invocation, limit_s, past.get("start_s"))
+        try:
+            climb(run)
+        except StepFailed as failure:
+            raise NotServing(f"{service}: {failure}", run.verdicts, journal.lines[-_EXCERPT_LINES:]) from None
+    _remember(record, target, time.monotonic() - began)
+    return run.verdicts
+
+
+def _record_path(profile: str) -> Path:
+    return paths.RECORDS / f"{profile}.json"
+
+
+def _remember(record: Path, target: dict[str, Any], start_s: float) -> None:
+    """What the next run's estimate rests on."""
+    document = {
+        "schema": 1,
+        "release": target["digest"],
+        "engine": target["engine"]["digest"],
+        "start_s": round(start_s, 1),
+        "at": time.time(),
+    }
+    atomic.write(record, json.dumps(document) + "\n")
+
+
+def _go_back(wanted: str, previous: str | None, failure: NotServing, progress: Progress) -> Result:
+    """Start the release that last served again, or stay stopped and say so."""
+    what = f"release {wanted} does not serve: {failure}"
+    progress.tell("failed", what)
+    stop_all(progress)
+    if previous is None or previous == wanted:
+        release.set_inactive()
+        message = f"{what}. No other release served before, so the host is stopped"
+        return Result(events.STOPPED, message, failure.verdicts, failure.excerpt)
+    progress.tell("rollback", f"starting {previous}, which served before")
+    try:
+        verdicts = _bring_up(release.load(previous), progress)
+    except (NotServing, release.Damaged) as second:
+        stop_all(progress)
+        release.set_inactive()
+        message = f"{what}. The release before, {previous}, does not serve either: {second}. The host is stopped"
+        return Result(events.STOPPED, message, failure.verdicts, [*failure.excerpt, cause(failure.excerpt)])
+    message = f"{what}. Release {previous} serves again"
+    return Result(events.ROLLED_BACK, message, [*failure.verdicts, *verdicts], failure.excerpt)

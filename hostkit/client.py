@@ -1,0 +1,83 @@
+"""Asks a server over HTTP, with limits of its own on every call."""
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+
+
+class WrongAnswer(Exception):
+    """The server answered, but not what it should; the message says what came."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A streamed completion. first_s and total_s in seconds; tokens as the server's usage reports them."""
+
+    text: str
+    tokens: int
+    first_s: float
+    total_s: float
+
+
+def status(base: str, path: str, within_s: float) -> int | None:
+    """HTTP status of a GET, None when nobody answers."""
+    try:
+        return requests.get(base + path, timeout=within_s).status_code
+    except requests.RequestException:
+        return None
+
+
+def get_json(base: str, path: str, within_s: float) -> Any:
+    """The JSON of a GET. Raises WrongAnswer."""
+    try:
+        response = requests.get(base + path, timeout=within_s)
+        response.raise_for_status()
+        return response.json()
+    except (requests.RequestException, ValueError) as error:
+        raise WrongAnswer(f"{path}: {error}") from None
+
+
+def chat(base: str, model: str, question: str, within_s: float, max_tokens: int = 512) -> Answer:
+    """One streamed chat completion at temperature 0. Raises WrongAnswer when it fails or takes longer."""
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": question}],
+        "temperature": 0,
+        "max_tokens": max_tokens,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    started = time.monotonic()
+    try:
+        with requests.post(f"{base}/v1/chat/completions", json=body, stream=True, timeout=within_s) as response:
+            if response.status_code != 200:
+                raise WrongAnswer(f"HTTP {response.status_code}: {response.text[:200]}")
+            return _read(response, started, within_s)
+    except requests.RequestException as error:
+        raise WrongAnswer(f"no answer from {base}: {type(error).__name__}") from None
+
+
+def _read(response: requests.Response, started: float, within_s: float) -> Answer:
+    text, tokens, first_s = "", 0, 0.0
+    for line in response.iter_lines(decode_unicode=True):
+        if time.monotonic() - started > within_s:
+            raise WrongAnswer(f"no whole answer within {within_s:.0f} s, only {text[:80]!r}")
+        if not line or not line.startswith("data:") or line == "data: [DONE]":
+            continue
+        chunk = json.loads(line.removeprefix("data:"))
+        for choice in chunk.get("choices", []):
+            text += choice["delta"].get("content") or ""
+            first_s = first_s or time.monotonic() - started
+        tokens = (chunk.get("usage") or {}).get("completion_tokens", tokens)
+    return Answer(text, tokens, round(first_s, 3), round(time.monotonic() - started, 3))
+
+
+def ask(base: str, model: str, gates: dict[str, Any], within_s: float) -> Answer:
+    """Ask the profile's question. Raises WrongAnswer unless the answer is the expected one."""
+    answer = chat(base, model, gates["question"], within_s)
+    if answer.text.strip().rstrip(".") != gates["answer"]:
+        raise WrongAnswer(f"{gates['question']!r} was answered {answer.text[:80]!r} instead of {gates['answer']!r}")
+    return answer

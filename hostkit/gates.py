@@ -1,0 +1,104 @@
+"""Conditions that must hold before the next step. Each raises NotMet with what an operator should do."""
+
+import json
+import subprocess
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from hostkit import gpus, paths, processes, verify
+
+# What an idle card may show as used: driver and ECC bookkeeping (an idle H200 showed 0 MiB; display-less
+# workstation cards a few hundred).
+IDLE_MIB = 1024
+_STABLE_S = 1.0
+
+
+class NotMet(Exception):
+    """A condition does not hold."""
+
+
+def argv_accepted(release: dict[str, Any], unit: dict[str, Any]) -> str:
+    """The installed engine's own parser takes the unit's argv."""
+    python, _, _, *arguments = unit["argv"]
+    me = str(Path(__file__).resolve().parents[1])
+    request = json.dumps({"package": release["engine"]["package"], "argv": arguments})
+    done = subprocess.run(
+        [python, me, "engine-parser", "check"],
+        input=request,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+        env={**unit["environment"], "HOME": release["cache"]},
+        user=paths.SERVICE_USER,
+        group=paths.SERVICE_USER,
+    )
+    try:
+        verdict = json.loads(done.stdout.strip().splitlines()[-1])
+    except (ValueError, IndexError):
+        raise NotMet(f"the engine's parser did not run: {(done.stderr or done.stdout)[-600:]}") from None
+    if not verdict["ok"]:
+        raise NotMet(f"the engine refuses its arguments: {verdict['message']}")
+    return f"{len(arguments)} words taken by {release['engine']['package']} {release['engine']['version']}"
+
+
+def checkpoint_verified(release: dict[str, Any]) -> str:
+    problem = verify.is_verified(Path(release["checkpoint"]["folder"]))
+    if problem:
+        raise NotMet(problem)
+    return f"{release['checkpoint']['repository']}@{release['checkpoint']['revision']}"
+
+
+def no_foreign_holder(cards: Iterable[str], ours: Iterable[str]) -> str:
+    """No process outside of the units `ours` holds memory of the cards (PCI addresses)."""
+    cards, ours = set(cards), set(ours)
+    for use, process in gpus.uses_with_processes():
+        if use.pci in cards and process and process.unit not in ours:
+            raise NotMet(f"GPU {use.pci}: {use.used_mib} MiB held by {describe(process)}; stop it first")
+    return f"{len(cards)} GPUs held by nobody else"
+
+
+def port_free(port: int, ours: Iterable[str]) -> str:
+    """Nobody outside of the units `ours` listens on the port."""
+    ours = set(ours)
+    for address, number, pid in processes.listeners():
+        if number == port:
+            process = processes.read(pid) if pid else None
+            if process is None or process.unit not in ours:
+                raise NotMet(f"port {port} is in use on {address} by {describe(process)}; stop it first")
+    return f"port {port} free"
+
+
+def gpus_free(cards: Iterable[str], within_s: float) -> str:
+    """The cards hold no process and no memory, and stay so. Utilisation says nothing and is not asked."""
+    cards = set(cards)
+    deadline = time.monotonic() + within_s
+    free_since: float | None = None
+    while True:
+        holder = _holder(cards)
+        now = time.monotonic()
+        free_since = None if holder else free_since or now
+        if free_since is not None and now - free_since >= _STABLE_S:
+            return f"{len(cards)} GPUs free: no process, memory idle"
+        if now >= deadline:
+            raise NotMet(f"after {within_s:.0f} s {holder}")
+        time.sleep(0.25)
+
+
+def _holder(cards: set[str]) -> str | None:
+    for use, process in gpus.uses_with_processes():
+        if use.pci in cards:
+            return f"GPU {use.pci}: {use.used_mib} MiB still held by {describe(process)}"
+    for gpu in gpus.gpus():
+        if gpu.pci in cards and gpu.memory_used_mib > IDLE_MIB:
+            return f"GPU {gpu.pci}: {gpu.memory_used_mib} MiB in use by no process that nvidia-smi shows"
+    return None
+
+
+def describe(process: processes.Process | None) -> str:
+    if process is None:
+        return "a process that cannot be seen"
+    owner = f"{process.user}, {process.age_s} s old, {process.unit or 'no unit'}"
+    return f"pid {process.pid} ({owner}): {process.command[:120]}"

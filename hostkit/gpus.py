@@ -1,0 +1,96 @@
+"""The GPUs of the host and who holds their memory, as nvidia-smi tells it."""
+
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostkit import processes
+
+_FIELDS = "pci.bus_id,uuid,name,memory.total,memory.used,compute_cap,driver_version"
+_TIMEOUT_S = 30
+
+
+class DriverError(Exception):
+    """nvidia-smi is missing, hangs or reports a fault; the message is its own first line."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One card; `index` counts in PCI order, which is CUDA's order under CUDA_DEVICE_ORDER=PCI_BUS_ID."""
+
+    pci: str
+    index: int
+    uuid: str
+    name: str
+    memory_total_mib: int
+    memory_used_mib: int
+    compute_capability: str
+    driver: str
+    minor: int | None
+
+
+@dataclass(frozen=True)
+class Use:
+    """GPU memory held by a process."""
+
+    pci: str
+    pid: int
+    used_mib: int
+
+
+def gpus() -> list[Gpu]:
+    """All cards in PCI order. Raises DriverError."""
+    rows = sorted(_query(f"--query-gpu={_FIELDS}"), key=lambda row: pci_address(row[0]))
+    return [_gpu(index, row) for index, row in enumerate(rows)]
+
+
+def uses() -> list[Use]:
+    """Every process that holds GPU memory. Raises DriverError."""
+    rows = _query("--query-compute-apps=gpu_bus_id,pid,used_gpu_memory")
+    return [Use(pci_address(pci), int(pid), _mib(used)) for pci, pid, used in rows]
+
+
+def pci_address(bus_id: str) -> str:
+    """'00000000:1B:00.0' of nvidia-smi as the kernel writes it: '0000:1b:00.0'."""
+    domain, rest = bus_id.lower().split(":", 1)
+    return f"{int(domain, 16):04x}:{rest}"
+
+
+def _gpu(index: int, row: list[str]) -> Gpu:
+    pci = pci_address(row[0])
+    return Gpu(pci, index, row[1], row[2], _mib(row[3]), _mib(row[4]), row[5], row[6], _minor(pci))
+
+
+def _minor(pci: str) -> int | None:
+    """The N of /dev/nvidiaN, which need not follow the PCI order."""
+    try:
+        text = Path(f"/proc/driver/nvidia/gpus/{pci}/information").read_text()
+    except OSError:
+        return None
+    found = re.search(r"Device Minor:\s*(\d+)", text)
+    return int(found.group(1)) if found else None
+
+
+def _mib(text: str) -> int:
+    """'[N/A]' stands where the driver cannot tell (a process in a container, for one)."""
+    return int(text) if text.isdigit() else 0
+
+
+def _query(question: str) -> list[list[str]]:
+    command = ["nvidia-smi", question, "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    except FileNotFoundError:
+        raise DriverError("nvidia-smi not found") from None
+    except subprocess.TimeoutExpired:
+        raise DriverError(f"nvidia-smi did not answer within {_TIMEOUT_S} s") from None
+    if done.returncode != 0:
+        raise DriverError(
+            (done.stdout + done.stderr).strip().splitlines()[0] if done.stdout + done.stderr else "failed"
+        )
+    return [[cell.strip() for cell in line.split(", ")] for line in done.stdout.splitlines() if line.strip()]
+
+
+def uses_with_processes() -> list[tuple[Use, processes.Process | None]]:
+    return [(use, processes.read(use.pid)) for use in uses()]

@@ -1,0 +1,218 @@
+"""The one look at a host: everything a run decides on, as one JSON document, changing nothing.
+
+It runs before anything is installed, from a command line (see tasks/look.py), so it and what it imports are
+stdlib only and stay under 100 KiB together.
+"""
+
+import grp
+import hashlib
+import json
+import os
+import platform
+import pwd
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from hostkit import gpus, paths, processes, started, systemd
+
+_HASHED_UP_TO = 8 << 20
+_WATCHED = (
+    "/etc/sglang",
+    "/etc/sglang/*",
+    "/etc/systemd/system/sglang*",
+    "/etc/systemd/journald@sglang.conf",
+    "/usr/local/bin/sglang-box",
+    "/opt/sglang",
+    "/opt/sglang/*",
+    "/opt/sglang/hostkit/*/*",
+    "/opt/sglang/uv/*",
+    "/var/cache/sglang",
+    "/var/cache/sglang/*",
+    "/var/lib/sglang",
+    "/var/lib/sglang/*",
+    "/var/lib/sglang/releases/*/*",
+)
+
+
+def inspect(request: dict[str, Any]) -> dict[str, Any]:
+    """request: {"models": folder of checkpoints, "packages": [names]} -> the document, schema 1."""
+    cards, driver, driver_error = _cards()
+    return {
+        "schema": 1,
+        "hostname": platform.node(),
+        "os": _os_name(),
+        "init": Path("/proc/1/comm").read_text().strip(),
+        "arch": platform.machine(),
+        "glibc": platform.libc_ver()[1],
+        "pythons": _pythons(),
+        "driver": driver,
+        "driver_error": driver_error,
+        "gpus": [{key: value for key, value in vars(card).items() if key != "driver"} for card in cards],
+        "gpu_uses": _gpu_uses() if cards else [],
+        "free_gb": {folder: _free_gb(folder) for folder in ("/opt/sglang", request["models"], "/var/lib/sglang")},
+        "files": {str(path): _file(path) for pattern in (*_WATCHED, request["models"]) for path in _matches(pattern)},
+        "packages": _packages(request["packages"]),
+        "users": {user.pw_name: user.pw_uid for user in pwd.getpwall()},
+        "units": _units() if Path("/run/systemd/system").is_dir() else {},
+        "listeners": _listeners(),
+        "active": _link_name(paths.ACTIVE),
+        "last_good": _link_name(paths.LAST_GOOD),
+        "engines": _documents(paths.ENGINES.glob("*/engine.json"), key=lambda path: path.parent.name),
+        "checkpoints": _checkpoints(Path(request["models"])),
+        "records": _documents(paths.RECORDS.glob("*.json"), key=lambda path: path.stem),
+    }
+
+
+def _cards() -> tuple[list[gpus.Gpu], str | None, str | None]:
+    try:
+        cards = gpus.gpus()
+    except gpus.DriverError as error:
+        return [], None, str(error)
+    return cards, cards[0].driver if cards else None, None if cards else "nvidia-smi lists no GPU"
+
+
+def _gpu_uses() -> list[dict[str, Any]]:
+    try:
+        found = gpus.uses_with_processes()
+    except gpus.DriverError:
+        return []
+    return [
+        {"pci": use.pci, "used_mib": use.used_mib, "process": process.as_json()} for use, process in found if process
+    ]
+
+
+def _os_name() -> str:
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        return platform.platform()
+
+
+def _pythons() -> dict[str, str]:
+    """Interpreters of the distribution that can make a virtual environment, by version."""
+    found = {}
+    for version in ("3.11", "3.12", "3.13"):
+        path = f"/usr/bin/python{version}"
+        if os.path.exists(path) and Path(f"/usr/lib/python{version}").is_dir():
+            found[version] = path
+    return found
+
+
+def _free_gb(folder: str) -> float:
+    """Free space, in GB, of the file system that the folder is or would be on."""
+    path = Path(folder)
+    while not path.exists():
+        path = path.parent
+    return round(shutil.disk_usage(path).free / 1e9, 1)
+
+
+def _matches(pattern: str) -> list[Path]:
+    return sorted(Path("/").glob(pattern[1:]))
+
+
+def _file(path: Path) -> dict[str, Any]:
+    info = path.lstat()
+    kinds = ((stat.S_ISREG, "file"), (stat.S_ISDIR, "directory"), (stat.S_ISLNK, "link"))
+    kind = next((name for test, name in kinds if test(info.st_mode)), "other")
+    return {
+        "type": kind,
+        "mode": f"{stat.S_IMODE(info.st_mode):o}",
+        "owner": _name(pwd.getpwuid, info.st_uid),
+        "group": _name(grp.getgrgid, info.st_gid),
+        "sha256": _sha256(path) if kind == "file" and info.st_size <= _HASHED_UP_TO else None,
+        "target": os.readlink(path) if kind == "link" else None,
+    }
+
+
+def _name(look_up: Any, number: int) -> str:
+    try:
+        return str(look_up(number)[0])
+    except KeyError:
+        return str(number)
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _packages(names: list[str]) -> dict[str, str]:
+    """Installed versions of the distribution's packages among `names`."""
+    command = ["dpkg-query", "--show", "--showformat=${Package} ${Version} ${db:Status-Status}\\n", *names]
+    try:
+        text = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout
+    except FileNotFoundError:
+        return {}
+    rows = [line.split() for line in text.splitlines()]
+    return {row[0]: row[1] for row in rows if len(row) == 3 and row[2] == "installed"}
+
+
+def _units() -> dict[str, Any]:
+    shown = systemd.show(*systemd.ours())
+    keys = (
+        "load",
+        "active",
+        "sub",
+        "enabled",
+        "main_pid",
+        "invocation_id",
+        "restarts",
+        "needs_reload",
+        "drop_ins",
+    )
+    return {
+        name: {**{key: getattr(unit, key) for key in keys}, "started": started.read(name)}
+        for name, unit in shown.items()
+    }
+
+
+def _listeners() -> list[dict[str, Any]]:
+    rows = []
+    for address, port, pid in processes.listeners():
+        process = processes.read(pid) if pid else None
+        rows.append({"address": address, "port": port, "process": process.as_json() if process else None})
+    return rows
+
+
+def _link_name(link: Path) -> str | None:
+    return link.readlink().name if link.is_symlink() else None
+
+
+def _documents(found: Any, key: Any) -> dict[str, Any]:
+    documents = {}
+    for path in found:
+        try:
+            documents[key(path)] = json.loads(path.read_text())
+        except (OSError, ValueError):
+            continue
+    return documents
+
+
+def _checkpoints(models: Path) -> dict[str, Any]:
+    """Each folder <models>/<owner>/<name>/<revision>: sizes of its files, and the stamp of its last full check."""
+    found = {}
+    for folder in sorted(models.glob("*/*/*")):
+        if folder.is_dir():
+            files = {str(path.relative_to(folder)): identity(path) for path in folder.rglob("*") if path.is_file()}
+            found[str(folder)] = {"files": files, "stamp": stamp(folder)}
+    return found
+
+
+def identity(path: Path) -> dict[str, int]:
+    """What changes when a file's content is replaced: size (bytes), mtime (ns), inode."""
+    info = path.stat()
+    return {"size": info.st_size, "mtime_ns": info.st_mtime_ns, "inode": info.st_ino}
+
+
+def stamp(folder: Path) -> dict[str, Any] | None:
+    try:
+        document: dict[str, Any] = json.loads(stamp_path(folder).read_text())
+    except (OSError, ValueError):
+        return None
+    return document
+
+
+def stamp_path(folder: Path) -> Path:
+    return paths.CHECKPOINT_STAMPS / ("_".join(folder.parts[-3:]) + ".json")

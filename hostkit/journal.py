@@ -1,0 +1,102 @@
+"""The journal of one start of one unit: followed by invocation id, so a dead process's lines are never read as new."""
+
+import json
+import re
+import subprocess
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hostkit import paths
+
+# Lines of SGLang 0.5.23 that mark how far a start is; read in the captures of real starts.
+STAGES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"server_args="), "arguments read"),
+    (re.compile(r"Init torch distributed begin|Init parallel begin"), "joining ranks"),
+    (re.compile(r"Load weight begin"), "loading weights"),
+    (re.compile(r"(?:loading|Loading).*shards?:\s*(?P<percent>\d+)%"), "loading weights"),
+    (re.compile(r"Load weight end"), "weights loaded"),
+    (re.compile(r"KV Cache is allocated"), "KV cache allocated"),
+    (re.compile(r"Capture .*(?:cuda )?graph.* begin"), "capturing graphs"),
+    (re.compile(r"Capturing batches.*?(?P<percent>\d+)%"), "capturing graphs"),
+    (re.compile(r"Capture .*(?:cuda )?graph.* end"), "graphs captured"),
+    (re.compile(r"Application startup complete"), "warming up"),
+    (re.compile(r"The server is fired up and ready to roll"), "fired up"),
+)
+
+# Lines after which no start of SGLang succeeds, though its main process may live on.
+FATAL = re.compile(
+    r"Capture cuda graph failed|OutOfMemoryError|Received sigquit|Watchdog timeout|Initialization failed"
+    r"|unhandled system error|ninja: build stopped|\[Errno 98\]|address already in use"
+)
+_CAUSE = re.compile(r"\b\w*(?:Error|Exception)\b|error:|FATAL|Killed|cannot|failed", re.IGNORECASE)
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """How far a start is; percent is of this stage."""
+
+    name: str
+    percent: float | None
+
+
+class Journal:
+    """Follows the lines of one invocation of a unit. Use as a context manager."""
+
+    def __init__(self, invocation_id: str) -> None:
+        self.lines: list[str] = []
+        self._command = [
+            "journalctl",
+            f"--namespace={paths.JOURNAL_NAMESPACE}",
+            "--follow",
+            "--lines=all",
+            "--output=json",
+            "--quiet",
+            f"_SYSTEMD_INVOCATION_ID={invocation_id}",
+        ]
+
+    def __enter__(self) -> "Journal":
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait()
+        self._reader.join(timeout=5)
+
+    def _read(self) -> None:
+        for line in self._process.stdout or ():
+            self.lines += message_lines(json.loads(line).get("MESSAGE"))
+
+
+def message_lines(message: Any) -> list[str]:
+    """Text of a journal field, which is a list of bytes where it is not plain UTF-8; colours removed."""
+    if isinstance(message, list):
+        message = bytes(message).decode(errors="replace")
+    text = _COLOUR.sub("", str(message or "")).replace("\r", "\n")
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def stage_of(line: str) -> Stage | None:
+    for pattern, name in STAGES:
+        found = pattern.search(line)
+        if found:
+            percent = found.groupdict().get("percent")
+            return Stage(name, float(percent) if percent else None)
+    return None
+
+
+def is_fatal(line: str) -> bool:
+    """The line that echoes all arguments names many a thing without meaning it."""
+    return "server_args=" not in line and FATAL.search(line) is not None
+
+
+def cause(lines: Sequence[str]) -> str:
+    """The line that says best why a process ended: the last one that speaks of an error, else the last one."""
+    said = [line for line in lines if line.strip() and "server_args=" not in line]
+    errors = [line for line in said if _CAUSE.search(line)]
+    return (errors or said or ["it logged nothing"])[-1].strip()

@@ -1,0 +1,22 @@
+"""Where things lie on a host. serving/paths.py says the same for the controller (a test compares them)."""
+
+from pathlib import Path
+
+ENGINES = Path("/opt/sglang/engines")
+HOSTKIT = Path("/opt/sglang/hostkit")
+INSTALLER = Path("/opt/sglang/uv")
+CACHES = Path("/var/cache/sglang")
+STATE = Path("/var/lib/sglang")
+RELEASES = STATE / "releases"
+RECORDS = STATE / "records"
+CHECKPOINT_STAMPS = STATE / "checkpoints"
+ACTIVE = STATE / "active"
+LAST_GOOD = STATE / "last-good"
+RUN = Path("/run/sglang")
+LOCK = RUN / "lock"
+CONFIG = Path("/etc/sglang")
+UNITS = Path("/etc/systemd/system")
+
+SERVICE_USER = "sglang"
+JOURNAL_NAMESPACE = "sglang"
+TARGET = "sglang.target"

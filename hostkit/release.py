@@ -1,0 +1,74 @@
+"""Releases on the host: reading them, putting their files into /etc, and which of them is active."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from hostkit import atomic, paths, systemd
+
+
+class Damaged(Exception):
+    """A release on disk is not what its name and its own digests say."""
+
+
+def load(digest: str) -> dict[str, Any]:
+    """The release document. Raises Damaged when it is missing or a file in it was altered."""
+    try:
+        document: dict[str, Any] = json.loads((paths.RELEASES / digest / "release.json").read_text())
+    except (OSError, ValueError) as error:
+        raise Damaged(f"release {digest} cannot be read: {error}") from None
+    for file in document["files"]:
+        if hashlib.sha256(file["text"].encode()).hexdigest() != file["sha256"]:
+            raise Damaged(f"release {digest} was edited: {file['path']}")
+    return document
+
+
+def gates(digest: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((paths.RELEASES / digest / "gates.json").read_text())
+    return document
+
+
+def install(release: dict[str, Any]) -> None:
+    """Write the release's files, remove units of other releases, and let systemd read them."""
+    for file in release["files"]:
+        atomic.write(Path(file["path"]), file["text"], mode=int(file["mode"], 8))
+    wanted = {file["path"] for file in release["files"]}
+    for path in sorted(paths.UNITS.glob("sglang-*.service")):
+        if str(path) not in wanted:
+            systemd.run("systemctl", "disable", path.name, check=False)
+            path.unlink()
+    systemd.run("systemctl", "daemon-reload")
+    systemd.run("systemctl", "enable", "--quiet", paths.TARGET, *services(release))
+
+
+def services(release: dict[str, Any]) -> list[str]:
+    return [f"{unit['name']}.service" for unit in release["units"]]
+
+
+def active() -> str | None:
+    return paths.ACTIVE.readlink().name if paths.ACTIVE.is_symlink() else None
+
+
+def set_active(digest: str) -> None:
+    atomic.link(paths.ACTIVE, paths.RELEASES / digest)
+
+
+def set_inactive() -> None:
+    """Nothing is to run, at the next boot either."""
+    systemd.run("systemctl", "disable", "--quiet", paths.TARGET, *systemd.ours(), check=False)
+    paths.ACTIVE.unlink(missing_ok=True)
+
+
+def mark_good(digest: str) -> None:
+    atomic.link(paths.LAST_GOOD, paths.RELEASES / digest)
+
+
+def last_good() -> str | None:
+    return paths.LAST_GOOD.readlink().name if paths.LAST_GOOD.is_symlink() else None
+
+
+def base_url(unit: dict[str, Any]) -> str:
+    address = unit["address"]
+    host = "127.0.0.1" if address in ("0.0.0.0", "::") else address  # noqa: S104 (asked, not bound)
+    return f"http://{host}:{unit['port']}"

@@ -1,0 +1,71 @@
+"""Talks to systemd: unit states, start, stop, and the names that belong to the playbook."""
+
+import subprocess
+from dataclasses import dataclass
+
+_PROPERTIES = (
+    "Id,LoadState,ActiveState,SubState,UnitFileState,MainPID,InvocationID,NRestarts,NeedDaemonReload,DropInPaths,"
+    "Result,ExecMainStatus,ExecMainCode,ControlGroup"
+)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What `systemctl show` says of a unit."""
+
+    name: str
+    load: str
+    active: str
+    sub: str
+    enabled: str
+    main_pid: int
+    invocation_id: str
+    restarts: int
+    needs_reload: bool
+    drop_ins: list[str]
+    result: str
+    exit_status: str
+    control_group: str
+
+
+def run(*command: str, timeout_s: float = 30, check: bool = True) -> str:
+    """Standard output of a command. Raises subprocess.CalledProcessError."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=check)
+    return done.stdout
+
+
+def show(*names: str) -> dict[str, Unit]:
+    """The named units, each in one call's time; a unit that does not exist has load "not-found"."""
+    if not names:
+        return {}
+    text = run("systemctl", "show", f"--property={_PROPERTIES}", "--", *names)
+    units = [_unit(block) for block in text.strip().split("\n\n")]
+    return {unit.name: unit for unit in units}
+
+
+def ours() -> list[str]:
+    """Services of the playbook that systemd knows or has a file of (no jobs, which are named sglang-job-*)."""
+    loaded = run("systemctl", "list-units", "--all", "--plain", "--no-legend", "sglang-*.service")
+    # This one ends with 1 where nothing matches.
+    files = run("systemctl", "list-unit-files", "--plain", "--no-legend", "sglang-*.service", check=False)
+    names = {line.split()[0] for line in (loaded + files).splitlines() if line.split()}
+    return sorted(name for name in names if not name.startswith("sglang-job-") and "@" not in name)
+
+
+def _unit(block: str) -> Unit:
+    values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+    return Unit(
+        name=values["Id"],
+        load=values["LoadState"],
+        active=values["ActiveState"],
+        sub=values["SubState"],
+        enabled=values.get("UnitFileState", ""),
+        main_pid=int(values.get("MainPID") or 0),
+        invocation_id=values.get("InvocationID", ""),
+        restarts=int(values.get("NRestarts") or 0),
+        needs_reload=values.get("NeedDaemonReload") == "yes",
+        drop_ins=values.get("DropInPaths", "").split(),
+        result=values.get("Result", ""),
+        exit_status=values.get("ExecMainStatus", ""),
+        control_group=values.get("ControlGroup", ""),
+    )
