@@ -1,0 +1,1 @@
+"""The steps of deploy.py, one module each."""

@@ -1,0 +1,88 @@
+"""Stages the release and takes the host to it, where the host is not there yet."""
+
+import hashlib
+import io
+import json
+
+from pyinfra import host
+from pyinfra.operations import files, server
+
+from serving.paths import RELEASES
+from serving.plan import Plan, hostkit_path
+from serving.release import Release
+from serving.schemas import HostState
+from tasks import bundle
+from tasks.operations import answers, job_done
+from tasks.step import step
+
+ANSWER_WITHIN_S = 5.0
+
+
+@step("Release")
+def staged(release: Release) -> None:
+    """Only files under the release's own folder: nothing that runs changes."""
+    state, folder = release.plan.state, f"{RELEASES}/{release.digest}"
+    for path, text in ((release.path, release.document), (release.gates_path, release.gates)):
+        if _sha256_on_host(state, path) != hashlib.sha256(text.encode()).hexdigest():
+            files.put(
+                name=f"Stage {path.removeprefix(folder + '/')} of release {release.digest}",
+                src=io.BytesIO(text.encode()),
+                dest=path,
+                mode="644",
+                user="root",
+                group="root",
+            )
+
+
+@step("Activation")
+def active(release: Release) -> None:
+    """Restart is derived from the machine: from what each process was started from, never from this run's changes."""
+    state = release.plan.state
+    stale = release.stale_units(state)
+    if stale or state.active != release.digest:
+        job_done(
+            name=f"Activate release {release.digest}: {_effect(release, stale)}",
+            hostkit=hostkit_path(bundle.digest()),
+            kind="activation",
+            request={"release": release.digest},
+        )
+    elif release.stale_files(state):
+        server.shell(
+            name=f"Put right {', '.join(release.stale_files(state))}; the running server stays",
+            commands=[f"{hostkit_path(bundle.digest())} install {release.digest}"],
+        )
+
+
+@step("Question")
+def answering(release: Release) -> None:
+    answers(
+        name="Ask the server one real question",
+        hostkit=hostkit_path(bundle.digest()),
+        within_s=ANSWER_WITHIN_S,
+        summary=_summary(release.plan),
+    )
+
+
+def _summary(plan: Plan) -> list[str]:
+    """What an operator needs to use the server: where it is, how to reach it, a question to paste, its logs."""
+    port, model = plan.units[-1].port, plan.wanted.profile.served_model_name
+    question = json.dumps(
+        {"model": model, "messages": [{"role": "user", "content": plan.wanted.profile.gates.question}]}
+    )
+    return [
+        f"endpoint   http://127.0.0.1:{port}/v1 on {host.name}, model {model}",
+        f"from here  ssh -L {port}:127.0.0.1:{port} {host.name}",
+        f"ask        curl -s 127.0.0.1:{port}/v1/chat/completions -H 'content-type: application/json' -d '{question}'",
+        f"logs       journalctl --namespace=sglang --unit={plan.units[-1].name} --follow",
+    ]
+
+
+def _effect(release: Release, stale: list[str]) -> str:
+    record = release.plan.state.records.get(release.plan.wanted.profile_name, {})
+    past = f", about {record['start_s']:.0f} s as last time" if "start_s" in record else ", first start of this profile"
+    return f"(re)starts {', '.join(stale) or 'nothing'}{past}"
+
+
+def _sha256_on_host(state: HostState, path: str) -> str | None:
+    found = state.files.get(path)
+    return found.sha256 if found else None

@@ -1,0 +1,50 @@
+"""The engine: the locked environment in a folder of its own, beside its predecessors."""
+
+import io
+
+from pyinfra.operations import files
+
+from serving.paths import ENGINES, INSTALLER
+from serving.plan import GROUP_DATA, hostkit_path
+from serving.release import Release
+from tasks import bundle
+from tasks.operations import job_done
+from tasks.step import step
+
+UV_LOCK = GROUP_DATA / "engines" / "uv.requirements.lock"
+
+
+@step("Engine")
+def installed(release: Release) -> None:
+    plan = release.plan
+    if plan.engine_digest in plan.state.engines:
+        return
+    engine = plan.wanted.engine
+    lock, uv_lock = f"{ENGINES}/{plan.engine_digest}.lock", f"{INSTALLER}/uv.lock"
+    files.put(
+        name=f"Put the lock of {engine.name} onto the host",
+        src=io.BytesIO(engine.lock),
+        dest=lock,
+        mode="644",
+    )
+    files.put(
+        name="Put the lock of uv onto the host",
+        src=io.BytesIO(UV_LOCK.read_bytes()),
+        dest=uv_lock,
+        mode="644",
+    )
+    job_done(
+        name=f"Install {engine.name}: {engine.data.download_gb} GB to fetch, {engine.data.installed_gb} GB on disk",
+        hostkit=hostkit_path(bundle.digest()),
+        kind="engine",
+        request={
+            "digest": plan.engine_digest,
+            "lock": lock,
+            "uv_lock": uv_lock,
+            "python": plan.state.pythons[plan.python],
+            "find_links": plan.wanted.site.find_links,
+            "installed_gb": engine.data.installed_gb,
+            "package": engine.data.package,
+            "versions": engine.data.versions,
+        },
+    )

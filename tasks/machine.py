@@ -1,0 +1,82 @@
+"""The host itself: packages, service user, folders, and hostkit. Only what the look found different."""
+
+import io
+
+from pyinfra.operations import apt, files, server
+
+from serving import paths
+from serving.plan import hostkit_path
+from serving.release import Release
+from serving.schemas import HostState
+from tasks import bundle
+from tasks.look import PACKAGES
+from tasks.step import step
+
+
+@step("Host")
+def prepared(release: Release) -> None:
+    state = release.plan.state
+    _packages(state)
+    _service_user(state)
+    _folders(release)
+    _hostkit(state)
+
+
+def _packages(state: HostState) -> None:
+    missing = [name for name in PACKAGES if name not in state.packages]
+    if missing:
+        apt.packages(name=f"Install {', '.join(missing)}", packages=missing, update=True, no_recommends=True)
+
+
+def _service_user(state: HostState) -> None:
+    if paths.SERVICE_USER not in state.users:
+        server.user(
+            name=f"Add the service user {paths.SERVICE_USER}, without login",
+            user=paths.SERVICE_USER,
+            system=True,
+            shell="/usr/sbin/nologin",
+            home=paths.STATE,
+            create_home=False,
+        )
+
+
+def _folders(release: Release) -> None:
+    root, service = "root", paths.SERVICE_USER
+    wanted = [
+        (paths.ENGINES, root, "755"),
+        (paths.HOSTKIT, root, "755"),
+        (paths.INSTALLER, root, "755"),
+        (paths.CONFIG, root, "755"),
+        (paths.STATE, root, "755"),
+        (paths.RELEASES, root, "755"),
+        (paths.CACHES, root, "755"),
+        (release.plan.cache_folder, service, "700"),
+        (release.plan.wanted.site.models, root, "755"),
+    ]
+    for path, owner, mode in wanted:
+        found = release.plan.state.files.get(path)
+        if found is None or (found.type, found.owner, found.mode) != ("directory", owner, mode):
+            files.directory(name=f"Create {path}", path=path, user=owner, group=owner, mode=mode)
+
+
+def _hostkit(state: HostState) -> None:
+    path = hostkit_path(bundle.digest())
+    found = state.files.get(path)
+    if found is None or found.mode != "755":
+        files.put(
+            name="Put hostkit onto the host",
+            src=io.BytesIO(bundle.archive()),
+            dest=path,
+            mode="755",
+            user="root",
+            group="root",
+        )
+    link = state.files.get(paths.CONSOLE_COMMAND)
+    if link is None or link.target != path:
+        files.link(
+            name=f"Link {paths.CONSOLE_COMMAND} to hostkit",
+            path=paths.CONSOLE_COMMAND,
+            target=path,
+            force=True,
+            force_backup=False,
+        )

@@ -1,0 +1,50 @@
+"""Operations, named by the end state they bring about."""
+
+import json
+import shlex
+from collections.abc import Generator
+from typing import Any
+
+from pyinfra import host
+from pyinfra.api import FactBase, StringCommand, operation
+from pyinfra.api.command import PyinfraCommand, QuoteString
+
+from tasks.follow import FollowJob
+
+
+class Answered(FactBase[dict[str, Any]]):
+    """The outcome of one real question to the entry port: {"ok", "message", "total_s", "tokens"}."""
+
+    def command(self, hostkit: str, within_s: float) -> str:
+        return f"{shlex.quote(hostkit)} ask --within {within_s}; true"
+
+    @staticmethod
+    def default() -> dict[str, Any]:
+        return {"ok": False, "message": "the question could not be asked"}
+
+    def process(self, output: list[str]) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(output[-1])
+        return answer
+
+
+@operation()
+def answers(hostkit: str, within_s: float, summary: list[str]) -> Generator[StringCommand, None, None]:
+    """The server gives the right answer to the profile's question within `within_s` seconds.
+
+    It changes nothing: a wrong answer fails the run and points to `status`, and restarts nothing.
+    """
+    answer = host.get_fact(Answered, hostkit=hostkit, within_s=within_s)
+    if answer["ok"]:
+        for line in [f"{answer['message']}  ({answer['tokens']} tokens, {answer['total_s']} s)", *summary]:
+            host.log(line)
+        host.noop(f"answered: {answer['message']}")
+        return
+    remedy = "pyinfra inventory.py commands/status.py shows what runs; journalctl --namespace=sglang shows why"
+    text = f"no right answer: {answer['message']}. Nothing was restarted. {remedy}"
+    yield StringCommand("echo", QuoteString(text), ">&2;", "exit", "1")
+
+
+@operation(is_idempotent=False)
+def job_done(hostkit: str, kind: str, request: dict[str, Any]) -> Generator[PyinfraCommand, None, None]:
+    """The job ran to its end in a unit of its own on the host; its progress is shown here meanwhile."""
+    yield FollowJob(hostkit, kind, request)
