@@ -1,0 +1,57 @@
+"""Hold GPU memory, as far as nvidia-smi's stand-in can see: by a socket, which dies with its process.
+
+Abstract sockets live in the host's network namespace and leave no file, so a claim needs no writable path,
+passes systemd's hardening, and cannot outlive its holder, exactly like a CUDA context. One file without
+imports from the project: an engine's own Python loads it.
+
+    python3 /opt/sandbox/gpu/claim.py --gpus 0,1 --mib 60000
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+from collections.abc import Sequence
+
+PREFIX = "sandbox-gpu"
+DRIVER_FOLDER = "/proc/driver/nvidia/gpus"
+
+
+def claim(pci_addresses: Sequence[str], mib: int) -> socket.socket:
+    """Hold `mib` MiB on each of the GPUs until the returned socket is closed or this process ends.
+
+    Addresses may have any domain: 00000000:01:00.0, 0000:01:00.0 or 01:00.0. Raises OSError (EADDRINUSE)
+    when this process holds the very same claim already.
+    """
+    # Without the domain, or eight addresses would not fit into the 107 bytes of a socket's name.
+    buses = ",".join(":".join(address.lower().split(":")[-2:]) for address in pci_addresses)
+    holder = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+    holder.bind(f"\0{PREFIX}/{os.getpid()}/{buses}/{mib}")
+    return holder
+
+
+def addresses(selectors: Sequence[str]) -> list[str]:
+    """Return PCI addresses for selectors: addresses, or places in PCI order. Raises IndexError."""
+    return [item if ":" in item else _present()[int(item)] for item in selectors]
+
+
+def main() -> None:
+    """Claim, tell the process id, and hold on until a signal ends the process."""
+    parser = argparse.ArgumentParser(description="hold GPU memory until killed")
+    parser.add_argument("--gpus", required=True, help="places in PCI order, or PCI addresses: 0,1")
+    parser.add_argument("--mib", required=True, type=int, help="memory to hold on each of them (MiB)")
+    options = parser.parse_args()
+    holder = claim(addresses(options.gpus.split(",")), options.mib)
+    print(f"pid {os.getpid()} holds {options.mib} MiB on {options.gpus}", flush=True)
+    signal.pause()
+    holder.close()
+
+
+def _present() -> list[str]:
+    return sorted(os.listdir(DRIVER_FOLDER))
+
+
+if __name__ == "__main__":
+    main()
