@@ -1,0 +1,54 @@
+# Doors to everything; each says what it does:  make help
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+VENV := .venv/.controller-installed
+DEV := .venv/.dev-installed
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
+
+demo: host-packages $(VENV)  ## the whole way on a sandbox host: boot, deploy, real question, deploy again
+	@$(BIN)/python -m sandbox.demo
+
+sandbox: host-packages $(VENV)  ## boot a sandbox host (systemd, sshd, stand-in GPUs) and leave it running
+	@$(PYTHON) -m sandbox up
+
+sandbox-down:  ## stop all sandbox hosts; leaves no process, mount or network device
+	@$(PYTHON) -m sandbox down
+
+test: host-packages lint  ## lint, types, and every test but the faults (root for those on sandbox hosts)
+	@$(BIN)/python -m pytest tests --ignore tests/faults
+
+faults: host-packages $(DEV)  ## what breaks in the middle: kills, power cuts, dying servers
+	@$(BIN)/python -m pytest tests/faults
+
+lint: $(DEV)  ## ruff and mypy --strict
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+bench: host-packages $(DEV)  ## measure; NAME=x for one of bench/
+	@$(BIN)/python -m bench $(NAME)
+
+lock: $(DEV)  ## compile every lock again and show what changed
+	@$(BIN)/python requirements/lock.py
+
+manifest: $(VENV)  ## NAME=checkpoint FOLDER=where its files are: sizes and hashes into group_data/checkpoints/
+	@$(BIN)/python -m serving.manifest $(NAME) $(FOLDER)
+
+host-packages:
+	@$(PYTHON) -m sandbox deps --install
+
+$(VENV): requirements/controller.lock
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "python3-venv is missing: apt-get install python3-venv"; exit 2; }
+	@echo "making .venv (pyinfra and what it needs)"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/controller.lock
+	@touch $@
+
+$(DEV): $(VENV) requirements/dev.lock
+	@echo "adding test tools to .venv"
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	@touch $@
+
+.PHONY: help demo sandbox sandbox-down test faults lint bench lock manifest host-packages

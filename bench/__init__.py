@@ -1,0 +1,1 @@
+"""What measures: `make bench` runs all, `make bench NAME=noop` one."""

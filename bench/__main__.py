@@ -1,0 +1,34 @@
+"""Runs benchmarks and prints their rows: name | value | unit | compared with | ratio."""
+
+import importlib
+import json
+import pkgutil
+import sys
+from pathlib import Path
+
+import bench
+from bench.rows import Row
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def names() -> list[str]:
+    return [found.name for found in pkgutil.iter_modules(bench.__path__) if found.name not in ("__main__", "rows")]
+
+
+def main(wanted: list[str]) -> int:
+    unknown = set(wanted) - set(names())
+    if unknown:
+        print(f"no benchmark {', '.join(sorted(unknown))}; there are: {', '.join(names())}", file=sys.stderr)
+        return 2
+    RESULTS.mkdir(exist_ok=True)
+    for name in wanted or names():
+        rows: list[Row] = importlib.import_module(f"bench.{name}").measure()
+        for row in rows:
+            print(row)
+        (RESULTS / f"{name}.json").write_text(json.dumps([vars(row) for row in rows], indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,147 @@
+"""A server that dies while starting, a machine that dies, a controller that dies: what the host does then."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from sandbox.fleet import Sandbox
+from sandbox.machine import Host
+from tests import playbook
+from tests.playbook import ask, deploy, main_pid, unit
+
+pytestmark = pytest.mark.host
+
+DIES = "extends: sandbox\nenvironment: {SANDBOX_ENGINE_FAULT: die-loading}\n"
+OTHER = "extends: sandbox\narguments: {max_running_requests: 8}\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    copy = playbook.copy_of_project(tmp_path)
+    (copy / "group_data/profiles/dies.yaml").write_text(DIES)
+    (copy / "group_data/profiles/other.yaml").write_text(OTHER)
+    return copy
+
+
+@pytest.fixture
+def fresh(sandbox: Sandbox, served: tuple[Host, playbook.Run]) -> Iterator[Host]:
+    """A bare host that has the engine already (kept from the served one)."""
+    assert served[1].code == 0, served[1].text
+    sandbox.down("fresh")
+    [host] = sandbox.up("fresh")
+    yield host
+    sandbox.down(host.name)
+
+
+def job_events(host: Host) -> list[dict[str, object]]:
+    lines = host.read_file("/run/sglang/jobs/activation/events.jsonl").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def seconds(timestamp: str) -> float:
+    """'Mon 2026-11-30 16:25:01.123456 UTC' of systemctl --timestamp=us+utc as seconds since 1970."""
+    return datetime.fromisoformat(timestamp.split(" ", 1)[1].replace(" UTC", "+00:00")).timestamp()
+
+
+def test_a_first_server_that_dies_is_reported_at_once_and_the_host_is_left_stopped(fresh: Host, project: Path) -> None:
+    run = deploy(fresh, "--data", "profile=dies", project=project)
+    assert run.code != 0
+    assert run.lines_with("OutOfMemoryError"), run.text
+    assert len(run.lines_with("  | ")) == 20, "the last 20 journal lines of this start are shown"
+    assert run.lines_with("stopped and not serving (code 4)"), run.text
+    assert unit(fresh, "ActiveState") == ["inactive"]
+    ended = fresh.run(
+        ["systemctl", "show", "--timestamp=us+utc", "--value", "--property=ExecMainExitTimestamp", "sglang-server"]
+    ).stdout.strip()
+    told = next(event["t"] for event in job_events(fresh) if event["stage"] == "failed")
+    assert isinstance(told, float)
+    assert told - seconds(ended) < 2.0
+    again = deploy(fresh)
+    assert (again.code, ask(fresh)) == (0, "4"), again.text
+
+
+def test_a_new_release_that_dies_leaves_the_host_with_the_one_that_served(host: Host, project: Path) -> None:
+    before = host.run(["readlink", "/var/lib/sglang/active"]).stdout
+    run = deploy(host, "--data", "profile=dies", project=project)
+    assert run.code != 0
+    assert run.lines_with("rolled back (code 3)"), run.text
+    assert host.run(["readlink", "/var/lib/sglang/active"]).stdout == before
+    assert ask(host) == "4"
+    after = deploy(host)
+    assert (after.code, after.changed) == (0, 0), after.text
+
+
+def test_an_argument_that_only_the_engine_refuses_takes_nothing_down(host: Host, project: Path) -> None:
+    """The controller's contract is made to lie: the installed parser still refuses before the server is stopped."""
+    contract = project / "group_data/engines/contracts/sglang-0.5.23.json"
+    contract.write_text(contract.read_text().replace('"--max-running-requests"', '"--max-running-requestz"'))
+    pid = main_pid(host)
+    (project / "group_data/profiles/sandbox.yaml").write_text(
+        (project / "group_data/profiles/sandbox.yaml")
+        .read_text()
+        .replace("max_running_requests", "max_running_requestz")
+    )
+    run = deploy(host, project=project)
+    assert run.code != 0
+    assert run.lines_with("the engine refuses its arguments"), run.text
+    assert (main_pid(host), ask(host)) == (pid, "4")
+
+
+def test_a_controller_killed_while_the_server_starts_is_joined_by_the_next_run(host: Host, project: Path) -> None:
+    command = [
+        str(playbook.PYINFRA),
+        "inventory.py",
+        "deploy.py",
+        "-y",
+        "--limit",
+        host.name,
+        "--data",
+        "profile=other",
+    ]
+    first = subprocess.Popen(
+        command, cwd=project, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        started = 'until grep -q \'"stage": "start"\' /run/sglang/jobs/activation/events.jsonl; do sleep 0.1; done'
+        host.shell(
+            f"rm -f /run/sglang/jobs/activation/events.jsonl; timeout 120 sh -c {json.dumps(started)}", check=True
+        )
+    finally:
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+    run = deploy(host, "--data", "profile=other", project=project)
+    assert (run.code, ask(host)) == (0, "4"), run.text
+    starts = host.run(
+        ["journalctl", "--namespace=sglang", "--unit=sglang-server", "--grep=Started SGLang", "-q"], check=False
+    )
+    assert unit(host, "NRestarts") == ["0"], starts.stdout
+    back = deploy(host)
+    assert (back.code, ask(host)) == (0, "4"), back.text
+
+
+def test_a_host_that_loses_power_serves_again_after_boot(sandbox: Sandbox, host: Host) -> None:
+    sandbox.powercut(host.name)
+    sandbox.up(host.name, keep=True)
+    healthy = "until curl -sf -m 5 http://127.0.0.1:30000/health; do sleep 0.5; done"
+    host.shell(f"timeout 120 sh -c {json.dumps(healthy)}", check=True)
+    assert ask(host) == "4"
+    run = deploy(host)
+    assert (run.code, run.changed) == (0, 0), run.text
+
+
+def test_an_edited_environment_file_is_put_right_and_its_server_restarted_only_if_it_read_it(host: Host) -> None:
+    pid = main_pid(host)
+    host.run(["sed", "-i", "s/NCCL_PROTO=LL/NCCL_PROTO=Simple/", "/etc/sglang/nccl.env"])
+    run = deploy(host)
+    assert (run.code, main_pid(host)) == (0, pid), run.text
+    assert "NCCL_PROTO=LL" in host.read_file("/etc/sglang/nccl.env")
+    host.run(["sed", "-i", "s/NCCL_PROTO=LL/NCCL_PROTO=Simple/", "/etc/sglang/nccl.env"])
+    host.run(["systemctl", "restart", "sglang-server"])
+    run = deploy(host)
+    assert run.code == 0, run.text
+    assert "NCCL_PROTO=LL" in host.read_file(f"/proc/{main_pid(host)}/environ").split("\0")

@@ -1,0 +1,134 @@
+"""A release is named by what starts; every rendered file is known as a whole."""
+
+import hashlib
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving import release as release_module
+from serving.release import Release, without_comments
+from serving.render import render
+from serving.schemas import HostState
+from tests.unit import worlds
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+PROFILES = ("tp4-mxfp4", "sandbox")
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_rendered_files_equal_the_golden_ones(profile: str) -> None:
+    """Run with UPDATE_GOLDEN=1 to write them anew; the diff is then the review. A new lock changes none of them."""
+    release = worlds.release(profile=profile)
+    digest = release.plan.engine_digest
+    rendered = {file.path[1:].replace("/", "__"): file.text.replace(digest, "ENGINE") for file in release.files}
+    folder = GOLDEN / profile
+    if os.environ.get("UPDATE_GOLDEN"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in rendered.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    assert rendered == {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
+
+
+def gates_changed(release: Release, **changes: Any) -> Release:
+    profile = release.plan.wanted.profile
+    gates = profile.gates.model_copy(update=changes)
+    return _with_profile(release, profile.model_copy(update={"gates": gates}))
+
+
+def _with_profile(release: Release, profile: Any) -> Release:
+    return Release(replace(release.plan, wanted=replace(release.plan.wanted, profile=profile)))
+
+
+def test_the_same_plan_has_the_same_name() -> None:
+    assert worlds.release().digest == worlds.release().digest
+
+
+def test_a_changed_gate_keeps_the_name() -> None:
+    release = worlds.release()
+    changed = gates_changed(release, start_within_s=99, question="who are you?")
+    assert changed.digest == release.digest
+    assert changed.gates != release.gates
+
+
+def test_other_gpus_or_ports_are_another_release() -> None:
+    release = worlds.release()
+    moved = worlds.release(worlds.host_state(gpus=[worlds.gpu(index) for index in range(1, 8)]))
+    assert len({release.digest, moved.digest, worlds.release(port=30001).digest}) == 3
+
+
+def test_a_comment_is_no_new_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = worlds.release()
+    before = (release.digest, release.document)
+    monkeypatch.setattr(release_module, "render", lambda *names, **values: "# a note\n\n" + render(*names, **values))
+    commented = worlds.release()
+    assert commented.digest == before[0]
+    assert commented.document != before[1]
+
+
+def running(release: Release, **changes: Any) -> HostState:
+    """A host whose server was started from the release."""
+    unit = release.plan.units[0]
+    started = {
+        "invocation_id": "abc",
+        "release": release.digest,
+        "files": {
+            file.path: hashlib.sha256(without_comments(file.text).encode()).hexdigest()
+            for file in release.files
+            if file.path.endswith((".env", ".service"))
+        },
+    }
+    state = {
+        "load": "loaded",
+        "active": "active",
+        "sub": "running",
+        "enabled": "enabled",
+        "main_pid": 7,
+        "invocation_id": "abc",
+        "restarts": 0,
+        "needs_reload": False,
+        "drop_ins": [],
+        "started": started,
+    }
+    return worlds.host_state(units={unit.service: {**state, **changes}}, active=release.digest)
+
+
+def test_a_server_started_from_this_release_is_not_stale() -> None:
+    release = worlds.release()
+    assert release.stale_units(running(release)) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"active": "failed"},
+        {"active": "activating"},
+        {"invocation_id": "another start"},
+        {"started": None},
+    ],
+)
+def test_a_server_that_does_not_run_from_it_is_stale(change: dict[str, Any]) -> None:
+    release = worlds.release()
+    assert release.stale_units(running(release, **change)) == ["sglang-server.service"]
+
+
+def test_a_server_started_from_an_edited_environment_file_is_stale() -> None:
+    release = worlds.release()
+    state = running(release)
+    started = state.units["sglang-server.service"].started
+    assert started is not None
+    started.files["/etc/sglang/nccl.env"] = "0" * 64
+    assert release.stale_units(state) == ["sglang-server.service"]
+
+
+def test_the_document_holds_all_that_activation_needs() -> None:
+    document = json.loads(worlds.release().document)
+    assert document["units"][0]["argv"][:3] == [
+        document["engine"]["folder"] + "/bin/python",
+        "-m",
+        "sglang.launch_server",
+    ]
+    assert document["units"][0]["environment"]["NCCL_PROTO"] == "LL"

@@ -1,0 +1,77 @@
+"""Hosts and settings for tests: a healthy box, and changes to it."""
+
+from typing import Any
+
+from serving.plan import Plan, load_wanted, make_plan
+from serving.release import Release
+from serving.schemas import HostState
+from serving.site import Site, load_site
+
+GPU_NAME = "NVIDIA RTX PRO 6000 Blackwell Server Edition"
+
+
+def site(**changes: Any) -> Site:
+    settings = {"profile": "tp4-mxfp4", "models": "/srv/models", "listen": "127.0.0.1", "port": 30000}
+    return load_site({**settings, "restart": "allow", **changes})
+
+
+def host_state(**changes: Any) -> HostState:
+    """A bare box with eight idle cards, everything a profile needs, and nothing installed."""
+    document = {
+        "schema": 1,
+        "hostname": "gpu1",
+        "os": "Ubuntu 24.04.3 LTS",
+        "init": "systemd",
+        "arch": "x86_64",
+        "glibc": "2.39",
+        "pythons": {"3.12": "/usr/bin/python3.12", "3.11": "/usr/bin/python3.11"},
+        "driver": "580.126.09",
+        "driver_error": None,
+        "gpus": [gpu(index) for index in range(8)],
+        "gpu_uses": [],
+        "free_gb": {"/opt/sglang": 500.0, "/srv/models": 500.0, "/var/lib/sglang": 500.0},
+        "files": {},
+        "packages": {},
+        "users": {"root": 0},
+        "units": {},
+        "listeners": [],
+        "active": None,
+        "last_good": None,
+        "engines": {},
+        "checkpoints": {},
+        "records": {},
+    }
+    return HostState.from_json({**document, **changes})
+
+
+def gpu(index: int, **changes: Any) -> dict[str, Any]:
+    card = {
+        "pci": f"0000:{index + 1:02x}:00.0",
+        "index": index,
+        "uuid": f"GPU-{index}",
+        "name": GPU_NAME,
+        "memory_total_mib": 97887,
+        "memory_used_mib": 3,
+        "compute_capability": "12.0",
+        "minor": 7 - index,
+    }
+    return {**card, **changes}
+
+
+def process(**changes: Any) -> dict[str, Any]:
+    return {
+        "pid": 4242,
+        "user": "ana",
+        "age_s": 7300,
+        "command": "python -m sglang.launch_server",
+        "unit": "session-3.scope",
+        **changes,
+    }
+
+
+def plan(state: HostState | None = None, **settings: Any) -> Plan:
+    return make_plan(load_wanted(site(**settings)), state or host_state())
+
+
+def release(state: HostState | None = None, **settings: Any) -> Release:
+    return Release(plan(state, **settings))
