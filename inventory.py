@@ -7,6 +7,10 @@ A host is its name or address, with what SSH needs to know, for example
 
 import sys
 
+from tasks import reach as _reach
+
+_reach.explain_failures()
+
 gpu_hosts: list[tuple[str, dict[str, object]]] = []
 
 if not gpu_hosts:

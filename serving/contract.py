@@ -32,7 +32,7 @@ class Flag:
     @property
     def is_switch(self) -> bool:
         """An option without a value of its own."""
-        return self.nargs == 0 or self.action.endswith(("TrueAction", "ConstAction", "BooleanOptionalAction"))
+        return self.nargs == 0
 
     @property
     def option(self) -> str:

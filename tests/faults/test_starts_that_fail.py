@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -43,9 +42,11 @@ def job_events(host: Host) -> list[dict[str, object]]:
     return [json.loads(line) for line in lines]
 
 
-def seconds(timestamp: str) -> float:
-    """'Mon 2026-11-30 16:25:01.123456 UTC' of systemctl --timestamp=us+utc as seconds since 1970."""
-    return datetime.fromisoformat(timestamp.split(" ", 1)[1].replace(" UTC", "+00:00")).timestamp()
+def main_process_ended(host: Host) -> float:
+    """When systemd saw the server's main process end for the last time, in seconds since 1970."""
+    search = ["--grep=Main process exited", "--unit=sglang-server", "--output=json", "--reverse", "--lines=1"]
+    entry = json.loads(host.run(["journalctl", *search]).stdout)
+    return int(entry["__REALTIME_TIMESTAMP"]) / 1e6
 
 
 def test_a_first_server_that_dies_is_reported_at_once_and_the_host_is_left_stopped(fresh: Host, project: Path) -> None:
@@ -55,14 +56,26 @@ def test_a_first_server_that_dies_is_reported_at_once_and_the_host_is_left_stopp
     assert len(run.lines_with("  | ")) == 20, "the last 20 journal lines of this start are shown"
     assert run.lines_with("stopped and not serving (code 4)"), run.text
     assert unit(fresh, "ActiveState") == ["inactive"]
-    ended = fresh.run(
-        ["systemctl", "show", "--timestamp=us+utc", "--value", "--property=ExecMainExitTimestamp", "sglang-server"]
-    ).stdout.strip()
-    told = next(event["t"] for event in job_events(fresh) if event["stage"] == "failed")
-    assert isinstance(told, float)
-    assert told - seconds(ended) < 2.0
     again = deploy(fresh)
     assert (again.code, ask(fresh)) == (0, "4"), again.text
+
+
+def test_a_main_process_that_ends_while_starting_is_noticed_within_two_seconds(host: Host, project: Path) -> None:
+    """Killed from outside, so that no log line could give it away before."""
+    starting = "until systemctl is-active -q sglang-server; do sleep 0.1; done; sleep 3"
+    victim = "kill -KILL $(systemctl show --value --property=MainPID sglang-server)"
+    waits_for_new_release = (
+        'until grep -q \'"stage": "start"\' /run/sglang/jobs/activation/events.jsonl; do sleep 0.1; done'
+    )
+    script = f"rm -f /run/sglang/jobs/activation/events.jsonl; {waits_for_new_release}; {starting}; {victim}"
+    host.run(["systemd-run", "--unit=killer", "--collect", "sh", "-c", script])
+    run = deploy(host, "--data", "profile=other", project=project)
+    assert run.lines_with("rolled back (code 3)"), run.text
+    assert run.lines_with("ended while starting (signal, status 9)"), run.text
+    told = next(event["t"] for event in job_events(host) if event["stage"] == "failed")
+    assert isinstance(told, float)
+    assert 0 <= told - main_process_ended(host) < 2.0
+    assert ask(host) == "4"
 
 
 def test_a_new_release_that_dies_leaves_the_host_with_the_one_that_served(host: Host, project: Path) -> None:

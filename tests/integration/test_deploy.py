@@ -22,7 +22,7 @@ def test_a_bare_host_ends_up_serving(served: tuple[Host, Run]) -> None:
 def test_the_run_shows_its_steps_the_wait_and_how_to_use_the_server(served: tuple[Host, Run]) -> None:
     text = served[1].text
     for part in (
-        "loading weights",
+        "s  start: ",
         "known answer",
         "ssh -L 30000:127.0.0.1:30000",
         "curl -s 127.0.0.1:30000",
@@ -90,7 +90,13 @@ def test_the_contract_is_what_the_installed_parser_says(host: Host) -> None:
     python = unit(host, "ExecStart")[0].split("path=")[1].split(" ")[0]
     environment = ["env", "PYTHONPATH=/opt/sandbox/cpu", python]
     dumped = host.run(
-        [*environment, host.run(["readlink", "/usr/local/bin/sglang-box"]).stdout.strip(), "engine-parser", "dump"]
+        [
+            *environment,
+            host.run(["readlink", "/usr/local/bin/sglang-box"]).stdout.strip(),
+            "engine-parser",
+            "dump",
+            "sglang",
+        ]
     )
     committed = playbook.ROOT / "group_data" / "engines" / "contracts" / "sglang-0.5.23.json"
     assert json.loads(dumped.stdout) == json.loads(committed.read_text())
@@ -161,10 +167,20 @@ def test_a_missing_checkpoint_file_is_refused(host: Host) -> None:
         host.run(["mv", "/root/aside", path])
 
 
-def test_an_unreachable_host_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+def test_a_sandbox_that_does_not_run_is_said_with_the_command_that_starts_it(tmp_path: Path) -> None:
     run = playbook.pyinfra("deploy.py", "-y", SANDBOX_DIR=str(tmp_path))
     assert run.code != 0
-    assert len(run.lines_with("make sandbox")) == 1, run.text
+    assert len(run.lines_with("start it with: sudo python3 -m sandbox up")) == 1, run.text
+
+
+def test_an_unreachable_host_is_said_with_the_remedy(tmp_path: Path) -> None:
+    project = playbook.copy_of_project(tmp_path)
+    inventory = (project / "inventory.py").read_text()
+    nobody = "= [('127.0.0.1', {'ssh_user': 'root', 'ssh_port': 9})]"
+    (project / "inventory.py").write_text(inventory.replace("= []", nobody))
+    run = playbook.pyinfra("deploy.py", "-y", project=project)
+    assert run.code != 0
+    assert len(run.lines_with("nothing was changed there; make `ssh` to it work")) == 1, run.text
 
 
 def test_an_administrator_with_sudo_deploys_as_well(host: Host, tmp_path: Path) -> None:
