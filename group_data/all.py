@@ -1,4 +1,4 @@
-"""The page an operator edits: what every host serves and where. One file a group overrides it (group_data/<group>.py)."""
+"""The page an operator edits: what every host serves and where. group_data/<group>.py overrides it for a group."""
 
 # What to serve: a file of group_data/profiles/, without .yaml.
 profile = "tp4-mxfp4"

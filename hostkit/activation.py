@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hostkit import atomic, events, gates, gpus, paths, release, systemd
+from hostkit import atomic, events, gates, gpus, ours, paths, release, systemd
 from hostkit.events import Progress, Result, Verdict
 from hostkit.journal import Journal, cause
 from hostkit.ladder import Climb, StepFailed, climb
@@ -49,14 +49,14 @@ def activate(request: dict[str, Any], progress: Progress) -> Result:
 
 def _before_any_change(new: dict[str, Any], progress: Progress) -> list[Verdict]:
     """What can be known to fail is found while the old server still serves. Raises gates.NotMet."""
-    ours = systemd.ours()
+    own = ours.services()
     verdicts = [Verdict("checkpoint verified", True, gates.checkpoint_verified(new), 10)]
     for unit in new["units"]:
         progress.tell("gates", "asking the engine's parser", unit=unit["name"])
         verdicts += [
             Verdict("arguments accepted by the engine", True, gates.argv_accepted(new, unit), 180),
-            Verdict("GPUs held by nobody else", True, gates.no_foreign_holder(unit["gpus"], ours), 30),
-            Verdict("port free", True, gates.port_free(unit["port"], ours), 10),
+            Verdict("GPUs held by nobody else", True, gates.no_foreign_holder(unit["gpus"], own), 30),
+            Verdict("port free", True, gates.port_free(unit["port"], own), 10),
         ]
     progress.tell("gates", "; ".join(verdict.evidence for verdict in verdicts))
     return verdicts
@@ -82,11 +82,11 @@ def _bring_up(target: dict[str, Any], progress: Progress) -> list[Verdict]:
 
 def stop_all(progress: Progress) -> None:
     """Stop every unit of the playbook: the engine drains, systemd then ends the whole control group."""
-    running = [unit for unit in systemd.show(*systemd.ours()).values() if unit.active not in ("inactive", "failed")]
+    running = [unit for unit in systemd.show(*ours.services()).values() if unit.active not in ("inactive", "failed")]
     for unit in running:
         progress.tell("stop", f"{unit.name}, pid {unit.main_pid}", unit=unit.name)
         systemd.run("systemctl", "stop", unit.name, timeout_s=_STOP_LIMIT_S)
-    systemd.run("systemctl", "reset-failed", *systemd.ours(), check=False)
+    systemd.run("systemctl", "reset-failed", *ours.services(), check=False)
 
 
 def _start(target: dict[str, Any], unit: dict[str, Any], progress: Progress) -> list[Verdict]:

@@ -4,7 +4,7 @@ import json
 import time
 from typing import Any
 
-from hostkit import client, gpus, inspection, release, systemd
+from hostkit import client, gpus, inspection, ours, release, systemd
 
 
 def ask(within_s: float) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def status() -> int:
     """Print what serves, with which release, on which GPUs; 0 when a unit of the playbook is active."""
     active, good = release.active(), release.last_good()
     print(f"active release   {active or 'none'}{' (last good)' if active and active == good else ''}")
-    units = systemd.show(*systemd.ours())
+    units = systemd.show(*ours.services())
     for unit in units.values():
         print(f"{unit.name:<24} {unit.active}/{unit.sub}, pid {unit.main_pid or '-'}, {unit.restarts} restarts")
     try:

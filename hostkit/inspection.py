@@ -16,7 +16,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from hostkit import gpus, paths, processes, started, systemd
+from hostkit import gpus, ours, paths, processes, started, systemd
 
 _HASHED_UP_TO = 8 << 20
 _WATCHED = (
@@ -150,7 +150,7 @@ def _packages(names: list[str]) -> dict[str, str]:
 
 
 def _units() -> dict[str, Any]:
-    shown = systemd.show(*systemd.ours())
+    shown = systemd.show(*ours.services())
     keys = (
         "load",
         "active",

@@ -97,7 +97,7 @@ def _tell_stage(run: Climb, lines: list[str], started: float, told: float) -> fl
         return told
     eta_s = run.expected_s - (now - started) if run.expected_s else None
     last = stages[-1] if stages else None
-    message = last.name if last else "waiting"
+    message = last.name if last else "no new stage in its log yet"
     run.progress.tell("start", message, unit=run.unit["name"], percent=last.percent if last else None, eta_s=eta_s)
     return now
 

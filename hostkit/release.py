@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hostkit import atomic, paths, systemd
+from hostkit import atomic, ours, paths, systemd
 
 
 class Damaged(Exception):
@@ -33,11 +33,9 @@ def install(release: dict[str, Any]) -> None:
     """Write the release's files, remove units of other releases, and let systemd read them."""
     for file in release["files"]:
         atomic.write(Path(file["path"]), file["text"], mode=int(file["mode"], 8))
-    wanted = {file["path"] for file in release["files"]}
-    for path in sorted(paths.UNITS.glob("sglang-*.service")):
-        if str(path) not in wanted:
-            systemd.run("systemctl", "disable", path.name, check=False)
-            path.unlink()
+    for service in set(ours.services()) - set(services(release)):
+        systemd.run("systemctl", "disable", "--quiet", service, check=False)
+        (paths.UNITS / service).unlink(missing_ok=True)
     systemd.run("systemctl", "daemon-reload")
     systemd.run("systemctl", "enable", "--quiet", paths.TARGET, *services(release))
 
@@ -56,7 +54,7 @@ def set_active(digest: str) -> None:
 
 def set_inactive() -> None:
     """Nothing is to run, at the next boot either."""
-    systemd.run("systemctl", "disable", "--quiet", paths.TARGET, *systemd.ours(), check=False)
+    systemd.run("systemctl", "disable", "--quiet", paths.TARGET, *ours.services(), check=False)
     paths.ACTIVE.unlink(missing_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""Talks to systemd: unit states, start, stop, and the names that belong to the playbook."""
+"""Talks to systemd: the state of units, and commands with a time limit."""
 
 import subprocess
 from dataclasses import dataclass
@@ -41,15 +41,6 @@ def show(*names: str) -> dict[str, Unit]:
     text = run("systemctl", "show", f"--property={_PROPERTIES}", "--", *names)
     units = [_unit(block) for block in text.strip().split("\n\n")]
     return {unit.name: unit for unit in units}
-
-
-def ours() -> list[str]:
-    """Services of the playbook that systemd knows or has a file of (no jobs, which are named sglang-job-*)."""
-    loaded = run("systemctl", "list-units", "--all", "--plain", "--no-legend", "sglang-*.service")
-    # This one ends with 1 where nothing matches.
-    files = run("systemctl", "list-unit-files", "--plain", "--no-legend", "sglang-*.service", check=False)
-    names = {line.split()[0] for line in (loaded + files).splitlines() if line.split()}
-    return sorted(name for name in names if not name.startswith("sglang-job-") and "@" not in name)
 
 
 def _unit(block: str) -> Unit:

@@ -112,13 +112,13 @@ def sshconfig(sandbox: Sandbox, _options: Options) -> int:
 
 
 def deps(_sandbox: Sandbox, options: Options) -> int:
-    """Tell whether the needed programs exist; --install installs them with apt."""
+    """Tell whether the needed programs exist; --install installs what is missing, and is silent where nothing is."""
     if options.install:
-        commands.require_root()
         commands.install_packages()
     absent = commands.missing()
     for command, package in commands.PACKAGE_OF.items():
-        say(f"{'missing' if command in absent else 'ok':8}{command} (package {package})")
+        if command in absent or not options.install:
+            say(f"{'missing' if command in absent else 'ok':8}{command} (package {package})")
     return 2 if absent else 0
 
 

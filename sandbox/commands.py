@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from sandbox.errors import CommandFailed, MissingCommands, NotRoot
 
@@ -49,6 +50,11 @@ def missing() -> list[str]:
     return [command for command in PACKAGE_OF if shutil.which(command) is None]
 
 
+def keyring_is_there() -> bool:
+    """Whether mmdebstrap can check the archive's signature."""
+    return any(Path("/usr/share/keyrings").glob("debian-archive-keyring.*"))
+
+
 def require_root() -> None:
     """Raise NotRoot unless the effective user is root."""
     if os.geteuid() != 0:
@@ -63,7 +69,10 @@ def require_commands() -> None:
 
 
 def install_packages() -> None:
-    """Install the programs with apt, showing apt's own output. Raises CommandFailed."""
+    """Install what is missing with apt, showing apt's own output. Raises CommandFailed, NotRoot."""
+    if not missing() and keyring_is_there():
+        return
+    require_root()
     packages = sorted({*PACKAGE_OF.values(), *EXTRA_PACKAGES})
     _apt("update", "-q")
     _apt("install", "-q", "-y", "--no-install-recommends", *packages)

@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Iterator
 
+from serving.paths import UNITS
 from serving.plan import Plan
 from serving.problems import Problem, Refused
 from serving.release import Release
-from serving.schemas import GpuUse, Listener
+from serving.schemas import GpuUse, HostState, Listener
 
 # First driver branch with CUDA 13, which the engine's kernels are built for (NVIDIA CUDA 13.0 release notes).
 LEAST_DRIVER = 580
 # sglang 0.5.23 has wheels for manylinux_2_34 only (its PyPI metadata).
 LEAST_GLIBC = (2, 34)
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-OURS = "sglang-"
 
 
 def check(plan: Plan, release: Release) -> None:
@@ -66,6 +66,9 @@ def _gpus(plan: Plan) -> Iterator[Problem]:
         if gpu.compute_capability != profile.compute_capability:
             what = f"{gpu.name} is sm {gpu.compute_capability}, the profile is for sm {profile.compute_capability}"
             yield Problem(state.hostname, f"GPU {gpu.pci}", what, "use a profile for this card")
+        if gpu.minor is None:
+            what = "its device node is unknown (/proc/driver/nvidia does not list it)"
+            yield Problem(state.hostname, f"GPU {gpu.pci}", what, "load the nvidia module: modprobe nvidia")
         if gpu.memory_total_mib < profile.gpu_memory_gib * 1024:
             what = f"has {gpu.memory_total_mib} MiB, the profile needs {profile.gpu_memory_gib} GiB"
             yield Problem(state.hostname, f"GPU {gpu.pci}", what, "use a profile for this card")
@@ -80,7 +83,7 @@ def _gpus_held(plan: Plan) -> Iterator[Problem]:
 def _foreign_uses(plan: Plan) -> Iterator[tuple[str, GpuUse]]:
     needed = {gpu.pci for unit in plan.units for gpu in unit.gpus}
     for use in plan.state.gpu_uses:
-        if use.pci in needed and not (use.process.unit or "").startswith(OURS):
+        if use.pci in needed and use.process.unit not in plan.state.units:
             yield use.pci, use
 
 
@@ -92,7 +95,7 @@ def _how_to_stop(use: GpuUse) -> str:
 def _ports(plan: Plan) -> Iterator[Problem]:
     for unit in plan.units:
         for listener in plan.state.listeners:
-            if listener.port == unit.port and not _is_ours(listener):
+            if listener.port == unit.port and not _is_ours(listener, plan.state):
                 what = f"is in use on {listener.address} by {listener.process or 'an unknown process'}"
                 yield Problem(
                     plan.state.hostname,
@@ -102,8 +105,17 @@ def _ports(plan: Plan) -> Iterator[Problem]:
                 )
 
 
-def _is_ours(listener: Listener) -> bool:
-    return listener.process is not None and (listener.process.unit or "").startswith(OURS)
+def _is_ours(listener: Listener, state: HostState) -> bool:
+    """The look lists those units only that a release of the playbook names."""
+    return listener.process is not None and listener.process.unit in state.units
+
+
+def _foreign_unit_file(plan: Plan) -> Iterator[Problem]:
+    for unit in plan.units:
+        path = f"{UNITS}/{unit.service}"
+        if path in plan.state.files and unit.service not in plan.state.units:
+            what = "is not from this playbook, which would overwrite it"
+            yield Problem(plan.state.hostname, path, what, f"keep it elsewhere: mv {path} /root/")
 
 
 def _public_bind(plan: Plan) -> Iterator[Problem]:
@@ -181,6 +193,7 @@ RULES: tuple[Callable[[Plan], Iterator[Problem]], ...] = (
     _gpus,
     _gpus_held,
     _ports,
+    _foreign_unit_file,
     _public_bind,
     _memory_fraction,
     _gpu_count,

@@ -7,7 +7,7 @@ from pyinfra.operations import apt, files, server
 from serving import paths
 from serving.plan import hostkit_path
 from serving.release import Release
-from serving.schemas import HostState
+from serving.schemas import File, HostState
 from tasks import bundle
 from tasks.look import PACKAGES
 from tasks.step import step
@@ -53,10 +53,15 @@ def _folders(release: Release) -> None:
         (release.plan.cache_folder, service, "700"),
         (release.plan.wanted.site.models, root, "755"),
     ]
-    for path, owner, mode in wanted:
-        found = release.plan.state.files.get(path)
-        if found is None or (found.type, found.owner, found.mode) != ("directory", owner, mode):
-            files.directory(name=f"Create {path}", path=path, user=owner, group=owner, mode=mode)
+    found = release.plan.state.files
+    different = [folder for folder in wanted if not _is_folder(found.get(folder[0]), *folder[1:])]
+    if different:
+        commands = [f"install -d -o {owner} -g {owner} -m {mode} {path}" for path, owner, mode in different]
+        server.shell(name=f"Create {len(different)} folders", commands=[" && ".join(commands)])
+
+
+def _is_folder(found: File | None, owner: str, mode: str) -> bool:
+    return found is not None and (found.type, found.owner, found.mode) == ("directory", owner, mode)
 
 
 def _hostkit(state: HostState) -> None:

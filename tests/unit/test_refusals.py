@@ -76,6 +76,23 @@ CASES: dict[str, tuple[Callable[[], HostState], dict[str, Any], str]] = {
     "a host without systemd": (lambda: bare(init="runit"), {}, "init: is runit, not systemd"),
     "another processor": (lambda: bare(arch="aarch64"), {}, "architecture: is aarch64"),
     "a C library too old": (lambda: bare(glibc="2.31"), {}, "glibc: is 2.31, the engine needs 2.34"),
+    "a card without a device node": (
+        lambda: bare(gpus=[worlds.gpu(0, minor=None)]),
+        {},
+        "its device node is unknown",
+    ),
+    "a unit file of somebody else": (
+        lambda: bare(files={"/etc/systemd/system/sglang-server.service": worlds.text_file()}),
+        {},
+        "/etc/systemd/system/sglang-server.service: is not from this playbook",
+    ),
+    "a GPU held by a unit that only sounds like ours": (
+        lambda: bare(
+            gpu_uses=[{"pci": "0000:01:00.0", "used_mib": 9, "process": worlds.process(unit="sglang-old.service")}]
+        ),
+        {},
+        "stop it (systemctl stop sglang-old.service)",
+    ),
     "a full disk": (
         lambda: bare(free_gb={"/opt/sglang": 1.0}),
         {},
@@ -109,6 +126,7 @@ def test_a_truncated_checkpoint_file_is_named_with_both_sizes() -> None:
 def test_our_own_server_on_the_port_and_the_gpu_is_no_stranger() -> None:
     ours = worlds.process(unit="sglang-server.service")
     state = bare(
+        units={"sglang-server.service": worlds.unit_state()},
         gpu_uses=[{"pci": "0000:01:00.0", "used_mib": 61000, "process": ours}],
         listeners=[{"address": "127.0.0.1", "port": 30000, "process": ours}],
     )

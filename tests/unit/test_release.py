@@ -81,18 +81,7 @@ def running(release: Release, **changes: Any) -> HostState:
             if file.path.endswith((".env", ".service"))
         },
     }
-    state = {
-        "load": "loaded",
-        "active": "active",
-        "sub": "running",
-        "enabled": "enabled",
-        "main_pid": 7,
-        "invocation_id": "abc",
-        "restarts": 0,
-        "needs_reload": False,
-        "drop_ins": [],
-        "started": started,
-    }
+    state = worlds.unit_state(started=started)
     return worlds.host_state(units={unit.service: {**state, **changes}}, active=release.digest)
 
 

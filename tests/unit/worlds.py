@@ -69,6 +69,35 @@ def process(**changes: Any) -> dict[str, Any]:
     }
 
 
+def unit_state(**changes: Any) -> dict[str, Any]:
+    """A running unit, as systemd shows it; what it was started from is unknown."""
+    return {
+        "load": "loaded",
+        "active": "active",
+        "sub": "running",
+        "enabled": "enabled",
+        "main_pid": 7,
+        "invocation_id": "abc",
+        "restarts": 0,
+        "needs_reload": False,
+        "drop_ins": [],
+        "started": None,
+        **changes,
+    }
+
+
+def text_file(**changes: Any) -> dict[str, Any]:
+    return {
+        "type": "file",
+        "mode": "644",
+        "owner": "root",
+        "group": "root",
+        "sha256": "0" * 64,
+        "target": None,
+        **changes,
+    }
+
+
 def plan(state: HostState | None = None, **settings: Any) -> Plan:
     return make_plan(load_wanted(site(**settings)), state or host_state())
 
