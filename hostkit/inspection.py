@@ -19,6 +19,8 @@ from typing import Any
 from hostkit import gpus, ours, paths, processes, started, systemd
 
 _HASHED_UP_TO = 8 << 20
+# systemd manages this machine (sd_booted(3)).
+BOOTED = Path("/run/systemd/system").is_dir()
 _WATCHED = (
     "/etc/sglang",
     "/etc/sglang/*",
@@ -56,12 +58,13 @@ def inspect(request: dict[str, Any]) -> dict[str, Any]:
         "files": {str(path): _file(path) for pattern in (*_WATCHED, request["models"]) for path in _matches(pattern)},
         "packages": _packages(request["packages"]),
         "users": {user.pw_name: user.pw_uid for user in pwd.getpwall()},
-        "units": _units() if Path("/run/systemd/system").is_dir() else {},
+        "units": _units() if BOOTED else {},
         "listeners": _listeners(),
         "active": _link_name(paths.ACTIVE),
         "last_good": _link_name(paths.LAST_GOOD),
         "engines": _documents(paths.ENGINES.glob("*/engine.json"), key=lambda path: path.parent.name),
         "checkpoints": _checkpoints(Path(request["models"])),
+        "jobs": _jobs() if BOOTED else [],
         "records": _documents(paths.RECORDS.glob("*.json"), key=lambda path: path.stem),
     }
 
@@ -166,6 +169,13 @@ def _units() -> dict[str, Any]:
         name: {**{key: getattr(unit, key) for key in keys}, "started": started.read(name)}
         for name, unit in shown.items()
     }
+
+
+def _jobs() -> list[str]:
+    """Kinds of the jobs under way: a run joins them, and decides nothing on what they are about to change."""
+    lines = systemd.run("systemctl", "list-units", "--plain", "--no-legend", "sglang-job-*.service", check=False)
+    names = [line.split()[0] for line in lines.splitlines() if line.split()]
+    return [name.removeprefix("sglang-job-").removesuffix(".service") for name in names]
 
 
 def _listeners() -> list[dict[str, Any]]:

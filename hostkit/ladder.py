@@ -82,8 +82,7 @@ def _still_alive(run: Climb) -> None:
     unit = systemd.show(run.service)[run.service]
     if unit.invocation_id != run.invocation_id or unit.active != "active":
         time.sleep(_POLL_S)  # its last lines are on their way through the journal
-        how = f"{unit.result}, status {unit.exit_status}" if unit.result else unit.active
-        raise StepFailed(f"the server ended while starting ({how}): {cause(run.journal.lines)}")
+        raise StepFailed(f"the server ended while starting ({unit.ended}): {cause(run.journal.lines)}")
     fatal = next((line for line in run.journal.lines if is_fatal(line)), None)
     if fatal:
         raise StepFailed(f"the server cannot start: {fatal.strip()}")

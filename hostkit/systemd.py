@@ -24,7 +24,7 @@ class Unit:
     needs_reload: bool
     drop_ins: list[str]
     result: str
-    exit_status: str
+    ended: str
     control_group: str
 
 
@@ -57,6 +57,12 @@ def _unit(block: str) -> Unit:
         needs_reload=values.get("NeedDaemonReload") == "yes",
         drop_ins=values.get("DropInPaths", "").split(),
         result=values.get("Result", ""),
-        exit_status=values.get("ExecMainStatus", ""),
+        ended=_ended(values.get("ExecMainCode", ""), values.get("ExecMainStatus", "")),
         control_group=values.get("ControlGroup", ""),
     )
+
+
+def _ended(code: str, status: str) -> str:
+    """How the main process ended, in words; the codes are those of waitid(2)."""
+    words = {"1": f"exit status {status}", "2": f"killed by signal {status}", "3": f"dumped core, signal {status}"}
+    return words.get(code, "not ended")

@@ -173,8 +173,8 @@ def _disk(plan: Plan) -> Iterator[Problem]:
 
 
 def _restart_never(plan: Plan, release: Release) -> Iterator[Problem]:
-    if plan.wanted.site.restart == "never" and release.stale_units(plan.state):
-        what = f"this run would start or restart {', '.join(release.stale_units(plan.state))}"
+    if plan.wanted.site.restart == "never" and release.units_to_start(plan.state):
+        what = f"this run would start or restart {', '.join(release.units_to_start(plan.state))}"
         yield Problem("group_data", 'restart = "never"', what, 'set restart = "allow" when tokens may stop')
 
 

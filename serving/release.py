@@ -99,9 +99,13 @@ class Release:
         """Paths whose content or mode differs on the host."""
         return [file.path for file in self.files if not _is_as_wanted(file, state)]
 
-    def stale_units(self, state: HostState) -> list[str]:
-        """Units whose process does not run, or was not started from exactly this release."""
-        return [unit.service for unit in self.plan.units if not self._runs(state.units.get(unit.service))]
+    def units_to_start(self, state: HostState) -> list[str]:
+        """Units whose process does not run, or was not started from exactly this release; all where it was never proven.
+
+        While an activation is under way nothing is proven: the run then joins it.
+        """
+        proven = state.active == state.last_good == self.digest and "activation" not in state.jobs
+        return [u.service for u in self.plan.units if not (proven and self._runs(state.units.get(u.service)))]
 
     def _runs(self, unit: UnitState | None) -> bool:
         if unit is None or unit.active != "active" or unit.started is None:

@@ -112,6 +112,7 @@ class HostState(Shape):
     last_good: str | None
     engines: dict[str, dict[str, Any]]
     checkpoints: dict[str, dict[str, Any]]
+    jobs: list[str]
     records: dict[str, dict[str, Any]]
 
     @classmethod

@@ -38,10 +38,10 @@ def staged(release: Release) -> None:
 def active(release: Release) -> None:
     """Restart is derived from the machine: from what each process was started from, never from this run's changes."""
     state = release.plan.state
-    stale = release.stale_units(state)
-    if stale or state.active != release.digest:
+    units = release.units_to_start(state)
+    if units:
         job_done(
-            name=f"Activate release {release.digest}: {_effect(release, stale)}",
+            name=f"Activate release {release.digest}: {_effect(release, units)}",
             hostkit=hostkit_path(bundle.digest()),
             kind="activation",
             request={"release": release.digest},
@@ -77,10 +77,10 @@ def _summary(plan: Plan) -> list[str]:
     ]
 
 
-def _effect(release: Release, stale: list[str]) -> str:
+def _effect(release: Release, units: list[str]) -> str:
     record = release.plan.state.records.get(release.plan.wanted.profile_name, {})
     past = f", about {record['start_s']:.0f} s as last time" if "start_s" in record else ", first start of this profile"
-    return f"(re)starts {', '.join(stale) or 'nothing'}{past}"
+    return f"(re)starts {', '.join(units)}{past}"
 
 
 def _sha256_on_host(state: HostState, path: str) -> str | None:

@@ -71,7 +71,7 @@ def test_a_main_process_that_ends_while_starting_is_noticed_within_two_seconds(h
     host.run(["systemd-run", "--unit=killer", "--collect", "sh", "-c", script])
     run = deploy(host, "--data", "profile=other", project=project)
     assert run.lines_with("rolled back (code 3)"), run.text
-    assert run.lines_with("ended while starting (signal, status 9)"), run.text
+    assert run.lines_with("ended while starting (killed by signal 9)"), run.text
     told = next(event["t"] for event in job_events(host) if event["stage"] == "failed")
     assert isinstance(told, float)
     assert 0 <= told - main_process_ended(host) < 2.0

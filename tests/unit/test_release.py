@@ -82,12 +82,14 @@ def running(release: Release, **changes: Any) -> HostState:
         },
     }
     state = worlds.unit_state(started=started)
-    return worlds.host_state(units={unit.service: {**state, **changes}}, active=release.digest)
+    return worlds.host_state(
+        units={unit.service: {**state, **changes}}, active=release.digest, last_good=release.digest
+    )
 
 
 def test_a_server_started_from_this_release_is_not_stale() -> None:
     release = worlds.release()
-    assert release.stale_units(running(release)) == []
+    assert release.units_to_start(running(release)) == []
 
 
 @pytest.mark.parametrize(
@@ -101,7 +103,13 @@ def test_a_server_started_from_this_release_is_not_stale() -> None:
 )
 def test_a_server_that_does_not_run_from_it_is_stale(change: dict[str, Any]) -> None:
     release = worlds.release()
-    assert release.stale_units(running(release, **change)) == ["sglang-server.service"]
+    assert release.units_to_start(running(release, **change)) == ["sglang-server.service"]
+
+
+@pytest.mark.parametrize("change", [{"last_good": None}, {"active": "another"}, {"jobs": ["activation"]}])
+def test_a_release_that_was_never_proven_is_not_taken_for_served(change: dict[str, Any]) -> None:
+    release = worlds.release()
+    assert release.units_to_start(running(release).model_copy(update=change)) == ["sglang-server.service"]
 
 
 def test_a_server_started_from_an_edited_environment_file_is_stale() -> None:
@@ -110,7 +118,7 @@ def test_a_server_started_from_an_edited_environment_file_is_stale() -> None:
     started = state.units["sglang-server.service"].started
     assert started is not None
     started.files["/etc/sglang/nccl.env"] = "0" * 64
-    assert release.stale_units(state) == ["sglang-server.service"]
+    assert release.units_to_start(state) == ["sglang-server.service"]
 
 
 def test_the_document_holds_all_that_activation_needs() -> None:

@@ -39,6 +39,7 @@ def host_state(**changes: Any) -> HostState:
         "last_good": None,
         "engines": {},
         "checkpoints": {},
+        "jobs": [],
         "records": {},
     }
     return HostState.from_json({**document, **changes})
