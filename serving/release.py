@@ -100,7 +100,7 @@ class Release:
         return [file.path for file in self.files if not _is_as_wanted(file, state)]
 
     def units_to_start(self, state: HostState) -> list[str]:
-        """Units whose process does not run, or was not started from exactly this release; all where it was never proven.
+        """Units whose process does not run or was not started from exactly this release; all if it was never proven.
 
         While an activation is under way nothing is proven: the run then joins it.
         """
