@@ -88,6 +88,7 @@ def _install(digest: str) -> int:
     try:
         with jobs.host_lock("install"):
             release.install(release.load(digest))
+            release.set_active(digest)
     except (jobs.Locked, release.Damaged) as problem:
         print(problem, file=sys.stderr)
         return events.LOCKED if isinstance(problem, jobs.Locked) else events.REFUSED

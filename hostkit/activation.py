@@ -9,12 +9,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hostkit import atomic, events, gates, gpus, ours, paths, release, systemd
+from hostkit import atomic, events, gates, gpus, ours, paths, release, started, systemd
 from hostkit.events import Progress, Result, Verdict
 from hostkit.journal import Journal, cause
 from hostkit.ladder import Climb, StepFailed, climb
 
-_STOP_LIMIT_S = 180
 _GPUS_FREE_WITHIN_S = 90
 _EXCERPT_LINES = 20
 _INTENT = paths.STATE / "intent.json"
@@ -63,7 +62,16 @@ def _before_any_change(new: dict[str, Any], progress: Progress) -> list[Verdict]
 
 
 def _bring_up(target: dict[str, Any], progress: Progress) -> list[Verdict]:
-    """Stop what runs, prove the GPUs free, install and start the target. Raises NotServing."""
+    """Stop what runs, prove the GPUs free, install and start the target; what runs from it already is only proven.
+
+    Raises NotServing.
+    """
+    if _runs(target):
+        release.install(target)
+        release.set_active(target["digest"])
+        verdicts = [verdict for unit in target["units"] for verdict in _prove(target, unit, progress)]
+        release.mark_good(target["digest"])
+        return verdicts
     stop_all(progress)
     cards = [pci for unit in target["units"] for pci in unit["gpus"]]
     try:
@@ -85,36 +93,57 @@ def stop_all(progress: Progress) -> None:
     running = [unit for unit in systemd.show(*ours.services()).values() if unit.active not in ("inactive", "failed")]
     for unit in running:
         progress.tell("stop", f"{unit.name}, pid {unit.main_pid}", unit=unit.name)
-        systemd.run("systemctl", "stop", unit.name, timeout_s=_STOP_LIMIT_S)
+        systemd.run("systemctl", "stop", unit.name, timeout_s=release.STOP_LIMIT_S)
     systemd.run("systemctl", "reset-failed", *ours.services(), check=False)
+
+
+def _runs(target: dict[str, Any]) -> bool:
+    """Whether every unit of the release runs, and was started from exactly this release."""
+    units = systemd.show(*release.services(target))
+    return all(
+        unit.active == "active" and started.runs_from(name, unit.invocation_id, target) for name, unit in units.items()
+    )
 
 
 def _start(target: dict[str, Any], unit: dict[str, Any], progress: Progress) -> list[Verdict]:
     service = f"{unit['name']}.service"
-    rules = release.gates(target["digest"])
-    record = _record_path(target["profile"])
-    past = json.loads(record.read_text()) if record.exists() else {}
-    cold = past.get("engine") != target["engine"]["digest"]
     began = time.monotonic()
     systemd.run("systemctl", "start", service, timeout_s=120, check=False)
-    invocation = systemd.show(service)[service].invocation_id
-    progress.tell("start", f"{service} started", unit=unit["name"], eta_s=past.get("start_s"))
+    progress.tell("start", f"{service} started", unit=unit["name"], eta_s=_past(target).get("start_s"))
+    verdicts = _prove(target, unit, progress)
+    _remember(target, time.monotonic() - began)
+    return verdicts
+
+
+def _prove(target: dict[str, Any], unit: dict[str, Any], progress: Progress) -> list[Verdict]:
+    """Climb the ladder with the unit as it runs now. Raises NotServing with the last lines of this very start."""
+    service, rules, past = f"{unit['name']}.service", release.gates(target["digest"]), _past(target)
+    cold = past.get("engine") != target["engine"]["digest"]
     limit_s = rules["first_start_within_s"] if cold else rules["start_within_s"]
+    invocation = systemd.show(service)[service].invocation_id
     with Journal(invocation) as journal:
         run = Climb(unit, target, rules, progress, journal, invocation, limit_s, past.get("start_s"))
         try:
             climb(run)
         except StepFailed as failure:
             raise NotServing(f"{service}: {failure}", run.verdicts, journal.lines[-_EXCERPT_LINES:]) from None
-    _remember(record, target, time.monotonic() - began)
     return run.verdicts
+
+
+def _past(target: dict[str, Any]) -> dict[str, Any]:
+    """What is remembered of the last start of this profile, {} if there was none."""
+    try:
+        document: dict[str, Any] = json.loads(_record_path(target["profile"]).read_text())
+    except (OSError, ValueError):
+        return {}
+    return document
 
 
 def _record_path(profile: str) -> Path:
     return paths.RECORDS / f"{profile}.json"
 
 
-def _remember(record: Path, target: dict[str, Any], start_s: float) -> None:
+def _remember(target: dict[str, Any], start_s: float) -> None:
     """What the next run's estimate rests on."""
     document = {
         "schema": 1,
@@ -123,7 +152,7 @@ def _remember(record: Path, target: dict[str, Any], start_s: float) -> None:
         "start_s": round(start_s, 1),
         "at": time.time(),
     }
-    atomic.write(record, json.dumps(document) + "\n")
+    atomic.write(_record_path(target["profile"]), json.dumps(document) + "\n")
 
 
 def _go_back(wanted: str, previous: str | None, failure: NotServing, progress: Progress) -> Result:

@@ -1,5 +1,6 @@
 """Files that are whole or not there: written beside, synced, renamed, and the folder synced."""
 
+import ctypes
 import os
 from pathlib import Path
 
@@ -26,6 +27,17 @@ def link(path: Path, target: Path) -> None:
     temporary.symlink_to(target)
     temporary.rename(path)
     sync_folder(path.parent)
+
+
+def exchange(first: Path, second: Path) -> None:
+    """Let two paths change places in one step (renameat2(2), RENAME_EXCHANGE). Raises OSError."""
+    at_current_folder, exchange_flag = -100, 2
+    libc = ctypes.CDLL(None, use_errno=True)
+    names = (ctypes.c_char_p(os.fsencode(first)), ctypes.c_char_p(os.fsencode(second)))
+    if libc.renameat2(at_current_folder, names[0], at_current_folder, names[1], exchange_flag):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(first), None, str(second))
+    sync_folder(first.parent)
 
 
 def sync_folder(folder: Path) -> None:

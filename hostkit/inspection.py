@@ -16,7 +16,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from hostkit import gpus, ours, paths, processes, started, systemd
+from hostkit import gpus, integrity, ours, paths, processes, started, systemd
 
 _HASHED_UP_TO = 8 << 20
 # systemd manages this machine (sd_booted(3)).
@@ -25,6 +25,7 @@ _WATCHED = (
     "/etc/sglang",
     "/etc/sglang/*",
     "/etc/systemd/system/sglang*",
+    "/etc/systemd/system/sglang*.d/*",
     "/etc/systemd/journald@sglang.conf",
     "/usr/local/bin/sglang-box",
     "/opt/sglang",
@@ -62,7 +63,7 @@ def inspect(request: dict[str, Any]) -> dict[str, Any]:
         "listeners": _listeners(),
         "active": _link_name(paths.ACTIVE),
         "last_good": _link_name(paths.LAST_GOOD),
-        "engines": _documents(paths.ENGINES.glob("*/engine.json"), key=lambda path: path.parent.name),
+        "engines": _engines(),
         "checkpoints": _checkpoints(Path(request["models"])),
         "jobs": _jobs() if BOOTED else [],
         "records": _documents(paths.RECORDS.glob("*.json"), key=lambda path: path.stem),
@@ -153,7 +154,7 @@ def _packages(names: list[str]) -> dict[str, str]:
 
 
 def _units() -> dict[str, Any]:
-    shown = systemd.show(*ours.services())
+    shown = systemd.show(*ours.services(), paths.TARGET)
     keys = (
         "load",
         "active",
@@ -198,6 +199,17 @@ def _documents(found: Any, key: Any) -> dict[str, Any]:
         except (OSError, ValueError):
             continue
     return documents
+
+
+def _engines() -> dict[str, Any]:
+    """Installed engines by digest: what they are, and which of their folders changed since (the first few)."""
+    found = {}
+    for folder in sorted(paths.ENGINES.glob("*")):
+        stamp = integrity.read_stamp(folder) if folder.is_dir() else None
+        if stamp:
+            changed = integrity.changed(folder) or []
+            found[folder.name] = {"package": stamp["package"], "versions": stamp["versions"], "changed": changed[:5]}
+    return found
 
 
 def _checkpoints(models: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hostkit import atomic, events, paths, systemd
+from hostkit import atomic, events, integrity, paths, systemd
 from hostkit.events import Progress, Result
 
 _INSTALL_TIMEOUT_S = 3600
@@ -22,10 +22,10 @@ _SYSTEM_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 def install(request: dict[str, Any], progress: Progress) -> Result:
     """request: digest, lock, uv_lock (paths), python, find_links or null, installed_gb, package, versions."""
     final = paths.ENGINES / request["digest"]
-    if (final / "engine.json").exists():
+    if integrity.is_intact(final):
         return Result(events.OK, f"engine {request['digest']} is there")
     partial = final.with_name(f"{final.name}.partial")
-    for leftover in (partial, final, _cache(partial)):
+    for leftover in (partial, _cache(partial)):
         shutil.rmtree(leftover, ignore_errors=True)
     uv = _uv(request, progress)
     progress.tell("environment", f"new environment with {request['python']}")
@@ -45,7 +45,11 @@ def install(request: dict[str, Any], progress: Progress) -> Result:
         shutil.rmtree(partial)
         return Result(events.REFUSED, f"the lock did not give what it should: {'; '.join(wrong)}")
     _stamp(partial, request)
-    partial.rename(final)
+    if final.exists():
+        atomic.exchange(partial, final)  # a running server finds its files at any moment: the old ones or the new
+        shutil.rmtree(partial)
+    else:
+        partial.rename(final)
     atomic.sync_folder(final.parent)
     return Result(events.OK, f"engine {request['digest']} installed")
 
@@ -148,10 +152,11 @@ def _wrong_versions(environment: Path, expected: dict[str, str]) -> list[str]:
 def _stamp(environment: Path, request: dict[str, Any]) -> None:
     document = {
         "schema": 1,
+        "folders": integrity.folders(environment),
         "digest": request["digest"],
         "package": request["package"],
         "versions": request["versions"],
         "python": request["python"],
         "installed": time.time(),
     }
-    atomic.write(environment / "engine.json", json.dumps(document, indent=1) + "\n")
+    atomic.write(environment / integrity.STAMP, json.dumps(document) + "\n")

@@ -2,10 +2,15 @@
 
 import hashlib
 import json
+import shutil
+import time
 from pathlib import Path
 from typing import Any
 
-from hostkit import atomic, ours, paths, systemd
+from hostkit import atomic, ours, paths, started, systemd
+
+# A server drains its requests before it stops; systemd gives it TimeoutStopSec, 150 s.
+STOP_LIMIT_S = 180.0
 
 
 class Damaged(Exception):
@@ -30,14 +35,26 @@ def gates(digest: str) -> dict[str, Any]:
 
 
 def install(release: dict[str, Any]) -> None:
-    """Write the release's files, remove units of other releases, and let systemd read them."""
+    """Write the release's files, take away what other releases and hands put there, and let systemd read it all.
+
+    It stops no unit of this release. A drop-in made by hand is kept under /var/lib/sglang/aside/.
+    """
     for file in release["files"]:
         atomic.write(Path(file["path"]), file["text"], mode=int(file["mode"], 8))
     for service in set(ours.services()) - set(services(release)):
-        systemd.run("systemctl", "disable", "--quiet", service, check=False)
+        systemd.run("systemctl", "disable", "--quiet", "--now", service, check=False, timeout_s=STOP_LIMIT_S)
         (paths.UNITS / service).unlink(missing_ok=True)
+    for service in services(release):
+        _set_drop_ins_aside(service)
     systemd.run("systemctl", "daemon-reload")
     systemd.run("systemctl", "enable", "--quiet", paths.TARGET, *services(release))
+
+
+def _set_drop_ins_aside(service: str) -> None:
+    for path in started.drop_ins(service):
+        aside = paths.STATE / "aside" / f"{time.strftime('%F_%H-%M-%S')}_{service}_{path.name}"
+        aside.parent.mkdir(exist_ok=True)
+        shutil.move(path, aside)
 
 
 def services(release: dict[str, Any]) -> list[str]:

@@ -6,21 +6,41 @@ import os
 from pathlib import Path
 from typing import Any
 
-from hostkit import atomic, paths
+from hostkit import atomic, integrity, paths
 
 
 def note(unit: str) -> None:
-    """Write /run/sglang/<unit>.json: invocation id, active release, digests of the files that systemd reads."""
-    name = unit.removesuffix(".service")
-    files = [paths.CONFIG / "nccl.env", paths.CONFIG / f"{name}.env", paths.UNITS / unit]
+    """Write /run/sglang/<unit>.json: invocation id, active release, engine intact or not, digests of its files."""
+    release = paths.ACTIVE.readlink().name if paths.ACTIVE.is_symlink() else None
     document = {
         "schema": 1,
         "unit": unit,
         "invocation_id": os.environ.get("INVOCATION_ID", ""),
-        "release": paths.ACTIVE.readlink().name if paths.ACTIVE.is_symlink() else None,
-        "files": {str(path): digest_without_comments(path) for path in files if path.is_file()},
+        "release": release,
+        "engine_intact": _engine_intact(release),
+        "files": {str(path): digest_without_comments(path) for path in read_by_systemd(unit)},
     }
     atomic.write(_path(unit), json.dumps(document))
+
+
+def read_by_systemd(unit: str) -> list[Path]:
+    """The files that decide what a start of the unit is: its own, its drop-ins, its environment."""
+    name = unit.removesuffix(".service")
+    own = [paths.CONFIG / "nccl.env", paths.CONFIG / f"{name}.env", paths.UNITS / unit]
+    return [path for path in [*own, *drop_ins(unit)] if path.is_file()]
+
+
+def drop_ins(unit: str) -> list[Path]:
+    """Files of `systemctl edit` and its like, which no release has."""
+    return sorted((paths.UNITS / f"{unit}.d").glob("*"))
+
+
+def _engine_intact(release: str | None) -> bool:
+    try:
+        document = json.loads((paths.RELEASES / str(release) / "release.json").read_text())
+        return integrity.is_intact(Path(document["engine"]["folder"]))
+    except (OSError, ValueError, KeyError):
+        return False
 
 
 def read(unit: str) -> dict[str, Any] | None:
@@ -28,14 +48,28 @@ def read(unit: str) -> dict[str, Any] | None:
         document = json.loads(_path(unit).read_text())
     except (OSError, ValueError):
         return None
-    return {key: document[key] for key in ("invocation_id", "release", "files")}
+    return {key: document.get(key) for key in ("invocation_id", "release", "engine_intact", "files")}
 
 
 def digest_without_comments(path: Path) -> str:
     """sha256 of what the file says to systemd: a changed comment is no change of what starts."""
-    lines = (line.strip() for line in path.read_text().splitlines())
-    text = "\n".join(line for line in lines if line and not line.startswith(("#", ";")))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return digest_of_text(path.read_text())
+
+
+def digest_of_text(text: str) -> str:
+    lines = (line.strip() for line in text.splitlines())
+    said = "\n".join(line for line in lines if line and not line.startswith(("#", ";")))
+    return hashlib.sha256(said.encode()).hexdigest()
+
+
+def runs_from(unit: str, invocation_id: str, release: dict[str, Any]) -> bool:
+    """Whether the process of this invocation was started from exactly this release, files, engine and all."""
+    seen = read(unit)
+    if seen is None or not seen["engine_intact"]:
+        return False
+    wanted = {file["path"]: digest_of_text(file["text"]) for file in release["files"]}
+    same_files = all(wanted.get(path) == digest for path, digest in seen["files"].items())
+    return same_files and (seen["invocation_id"], seen["release"]) == (invocation_id, release["digest"])
 
 
 def _path(unit: str) -> Path:

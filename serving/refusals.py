@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+from serving import drift
 from serving.paths import UNITS
 from serving.plan import Plan
 from serving.problems import Problem, Refused
@@ -173,8 +174,9 @@ def _disk(plan: Plan) -> Iterator[Problem]:
 
 
 def _restart_never(plan: Plan, release: Release) -> Iterator[Problem]:
-    if plan.wanted.site.restart == "never" and release.units_to_start(plan.state):
-        what = f"this run would start or restart {', '.join(release.units_to_start(plan.state))}"
+    units = drift.to_start(release, plan.state)
+    if plan.wanted.site.restart == "never" and units:
+        what = f"this run would start or restart {', '.join(units)}"
         yield Problem("group_data", 'restart = "never"', what, 'set restart = "allow" when tokens may stop')
 
 

@@ -13,7 +13,6 @@ from typing import Any
 from serving import paths
 from serving.plan import Plan, Unit
 from serving.render import render
-from serving.schemas import HostState, UnitState
 
 
 @dataclass(frozen=True)
@@ -94,44 +93,6 @@ class Release:
     @cached_property
     def gates(self) -> str:
         return json.dumps({"schema": 1, **self.plan.wanted.profile.gates.model_dump()}, indent=1) + "\n"
-
-    def stale_files(self, state: HostState) -> list[str]:
-        """Paths whose content or mode differs on the host."""
-        return [file.path for file in self.files if not _is_as_wanted(file, state)]
-
-    def units_to_start(self, state: HostState) -> list[str]:
-        """Units whose process does not run or was not started from exactly this release; all if it was never proven.
-
-        While an activation is under way nothing is proven: the run then joins it.
-        """
-        proven = state.active == state.last_good == self.digest and "activation" not in state.jobs
-        return [u.service for u in self.plan.units if not (proven and self._runs(state.units.get(u.service)))]
-
-    def _runs(self, unit: UnitState | None) -> bool:
-        if unit is None or unit.active != "active" or unit.started is None:
-            return False
-        started = unit.started
-        return (
-            started.invocation_id == unit.invocation_id
-            and started.release == self.digest
-            and all(_starts_alike(file, started.files) for file in self.files)
-        )
-
-
-def _starts_alike(file: ReleaseFile, started_from: dict[str, str]) -> bool:
-    """Whether the process read this file as it stands in the release; comments do not count."""
-    recorded = started_from.get(file.path)
-    return recorded is None or recorded == hashlib.sha256(without_comments(file.text).encode()).hexdigest()
-
-
-def _is_as_wanted(file: ReleaseFile, state: HostState) -> bool:
-    found = state.files.get(file.path)
-    return found is not None and (found.type, found.sha256, found.mode, found.owner) == (
-        "file",
-        file.sha256,
-        file.mode,
-        "root",
-    )
 
 
 def _unit_files(plan: Plan, unit: Unit) -> tuple[ReleaseFile, ...]:

@@ -70,6 +70,7 @@ class Started(Shape):
 
     invocation_id: str
     release: str | None
+    engine_intact: bool | None
     files: dict[str, str]
 
 

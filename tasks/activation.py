@@ -7,7 +7,8 @@ import json
 from pyinfra import host
 from pyinfra.operations import files, server
 
-from serving.paths import RELEASES
+from serving import drift
+from serving.paths import RELEASES, TARGET
 from serving.plan import Plan, hostkit_path
 from serving.release import Release
 from serving.schemas import HostState
@@ -38,17 +39,17 @@ def staged(release: Release) -> None:
 def active(release: Release) -> None:
     """Restart is derived from the machine: from what each process was started from, never from this run's changes."""
     state = release.plan.state
-    units = release.units_to_start(state)
-    if units:
+    units, differences = drift.to_start(release, state), drift.to_put_right(release, state)
+    if units or not drift.is_proven(release, state):
         job_done(
             name=f"Activate release {release.digest}: {_effect(release, units)}",
             hostkit=hostkit_path(bundle.digest()),
             kind="activation",
             request={"release": release.digest},
         )
-    elif release.stale_files(state):
+    elif differences:
         server.shell(
-            name=f"Put right {', '.join(release.stale_files(state))}; the running server stays",
+            name=f"Put right, without a restart: {'; '.join(differences)}",
             commands=[f"{hostkit_path(bundle.digest())} install {release.digest}"],
         )
 
@@ -78,9 +79,16 @@ def _summary(plan: Plan) -> list[str]:
 
 
 def _effect(release: Release, units: list[str]) -> str:
-    record = release.plan.state.records.get(release.plan.wanted.profile_name, {})
-    past = f", about {record['start_s']:.0f} s as last time" if "start_s" in record else ", first start of this profile"
-    return f"(re)starts {', '.join(units)}{past}"
+    """What the activation means to who waits for tokens."""
+    if not units:
+        return "the server runs from it and is only proven again"
+    state = release.plan.state
+    record = state.records.get(release.plan.wanted.profile_name, {})
+    past = f"about {record['start_s']:.0f} s, as last time" if "start_s" in record else "the first of this profile here"
+    running = [name for name, unit in state.units.items() if unit.active == "active" and name != TARGET]
+    if not running:
+        return f"starts {', '.join(units)} ({past})"
+    return f"tokens stop: stops {', '.join(running)}, starts {', '.join(units)} ({past})"
 
 
 def _sha256_on_host(state: HostState, path: str) -> str | None:

@@ -4,6 +4,7 @@ import io
 
 from pyinfra.operations import files
 
+from serving import drift
 from serving.paths import ENGINES, INSTALLER
 from serving.plan import GROUP_DATA, hostkit_path
 from serving.release import Release
@@ -17,9 +18,12 @@ UV_LOCK = GROUP_DATA / "engines" / "uv.requirements.lock"
 @step("Engine")
 def installed(release: Release) -> None:
     plan = release.plan
-    if plan.engine_digest in plan.state.engines:
+    damage = drift.engine_damage(release, plan.state)
+    if plan.engine_digest in plan.state.engines and not damage:
         return
     engine = plan.wanted.engine
+    cost = f"{engine.data.download_gb} GB to fetch, {engine.data.installed_gb} GB on disk"
+    why = f"changed since its installation: {', '.join(damage)}" if damage else "not installed"
     lock, uv_lock = f"{ENGINES}/{plan.engine_digest}.lock", f"{INSTALLER}/uv.lock"
     files.put(
         name=f"Put the lock of {engine.name} onto the host",
@@ -34,7 +38,7 @@ def installed(release: Release) -> None:
         mode="644",
     )
     job_done(
-        name=f"Install {engine.name}: {engine.data.download_gb} GB to fetch, {engine.data.installed_gb} GB on disk",
+        name=f"Install {engine.name} ({why}): {cost}",
         hostkit=hostkit_path(bundle.digest()),
         kind="engine",
         request={

@@ -6,9 +6,10 @@ import socket
 
 from pydantic import ValidationError
 from pyinfra import host
-from pyinfra.api import DeployError, FactBase
+from pyinfra.api import FactBase
 from pyinfra.api.exceptions import FactProcessError
 
+from serving.problems import Problem, Refused
 from serving.schemas import HostState
 from serving.site import Site
 from tasks import bundle
@@ -35,11 +36,12 @@ class Inspection(FactBase[HostState | None]):
 
 
 def inspect(site: Site) -> HostState:
-    """The host's state. Raises DeployError when the look fails: nothing is decided on a guess."""
+    """The host's state. Raises Refused when the look fails: nothing is decided on a guess."""
     _send_at_once()
     state: HostState | None = host.get_fact(Inspection, models=site.models)
     if state is None:
-        raise DeployError(f"{host.name}: could not be looked at (its message stands above); nothing was changed")
+        remedy = "mend what stands above; python3 is needed on the host"
+        raise Refused([Problem(host.name, "", "could not be looked at", remedy)])
     return state
 
 

@@ -1,7 +1,6 @@
 """Makes the plan of a run, or refuses it before the first change with every reason at once."""
 
-from pyinfra import host, logger
-from pyinfra.api import DeployError
+from pyinfra import host, logger, state
 
 from serving import refusals
 from serving.plan import load_wanted, make_plan
@@ -11,16 +10,25 @@ from serving.site import load_site
 from tasks import look
 
 
-def make() -> Release:
-    """The release to serve on this host. Raises DeployError, which ends the run for all hosts unchanged."""
+def make() -> Release | None:
+    """The release to serve on this host; None, and the host counts as failed, where it is refused.
+
+    Other hosts go on: each has a plan of its own.
+    """
     try:
-        site = load_site(host.data.dict())
-        wanted = load_wanted(site)
-        state = look.inspect(site)
-        release = Release(make_plan(wanted, state))
-        refusals.check(release.plan, release)
+        return _make()
     except Refused as refusal:
-        raise DeployError(f"{host.name}: {refusal}") from None
+        for line in str(refusal).splitlines():
+            logger.error(f"{host.print_prefix}{line}")
+        state.fail_hosts({host})
+        return None
+
+
+def _make() -> Release:
+    site = load_site(host.data.dict())
+    wanted = load_wanted(site)
+    release = Release(make_plan(wanted, look.inspect(site)))
+    refusals.check(release.plan, release)
     for note in wanted.notes:
         logger.info(f"{host.print_prefix}{note}")
     return release

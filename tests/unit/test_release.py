@@ -1,6 +1,5 @@
 """A release is named by what starts; every rendered file is known as a whole."""
 
-import hashlib
 import json
 import os
 from dataclasses import replace
@@ -10,9 +9,8 @@ from typing import Any
 import pytest
 
 from serving import release as release_module
-from serving.release import Release, without_comments
+from serving.release import Release
 from serving.render import render
-from serving.schemas import HostState
 from tests.unit import worlds
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -67,58 +65,6 @@ def test_a_comment_is_no_new_release(monkeypatch: pytest.MonkeyPatch) -> None:
     commented = worlds.release()
     assert commented.digest == before[0]
     assert commented.document != before[1]
-
-
-def running(release: Release, **changes: Any) -> HostState:
-    """A host whose server was started from the release."""
-    unit = release.plan.units[0]
-    started = {
-        "invocation_id": "abc",
-        "release": release.digest,
-        "files": {
-            file.path: hashlib.sha256(without_comments(file.text).encode()).hexdigest()
-            for file in release.files
-            if file.path.endswith((".env", ".service"))
-        },
-    }
-    state = worlds.unit_state(started=started)
-    return worlds.host_state(
-        units={unit.service: {**state, **changes}}, active=release.digest, last_good=release.digest
-    )
-
-
-def test_a_server_started_from_this_release_is_not_stale() -> None:
-    release = worlds.release()
-    assert release.units_to_start(running(release)) == []
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"active": "failed"},
-        {"active": "activating"},
-        {"invocation_id": "another start"},
-        {"started": None},
-    ],
-)
-def test_a_server_that_does_not_run_from_it_is_stale(change: dict[str, Any]) -> None:
-    release = worlds.release()
-    assert release.units_to_start(running(release, **change)) == ["sglang-server.service"]
-
-
-@pytest.mark.parametrize("change", [{"last_good": None}, {"active": "another"}, {"jobs": ["activation"]}])
-def test_a_release_that_was_never_proven_is_not_taken_for_served(change: dict[str, Any]) -> None:
-    release = worlds.release()
-    assert release.units_to_start(running(release).model_copy(update=change)) == ["sglang-server.service"]
-
-
-def test_a_server_started_from_an_edited_environment_file_is_stale() -> None:
-    release = worlds.release()
-    state = running(release)
-    started = state.units["sglang-server.service"].started
-    assert started is not None
-    started.files["/etc/sglang/nccl.env"] = "0" * 64
-    assert release.units_to_start(state) == ["sglang-server.service"]
 
 
 def test_the_document_holds_all_that_activation_needs() -> None:

@@ -1,0 +1,88 @@
+"""What on a host differs from a release: what has to be put right, and which processes have to start anew.
+
+Both are read off the host. A process that was started from exactly this release is right, whatever happened to the
+files beside it since; those are put right without it.
+"""
+
+import hashlib
+from collections.abc import Iterator
+
+from serving import paths
+from serving.plan import Unit
+from serving.release import Release, ReleaseFile, without_comments
+from serving.schemas import HostState, UnitState
+
+
+def to_put_right(release: Release, state: HostState) -> list[str]:
+    """Every difference that is mended without a restart, as "what: how it differs"."""
+    return [*_files(release, state), *_drop_ins(release, state), *_units(release, state), *_links(release, state)]
+
+
+def to_start(release: Release, state: HostState) -> list[str]:
+    """Services whose process does not run, or was not started from exactly this release."""
+    return [unit.service for unit in release.plan.units if not _runs(release, unit, state)]
+
+
+def is_proven(release: Release, state: HostState) -> bool:
+    """Whether this release has climbed the ladder on this host. While an activation is under way nothing has."""
+    return state.last_good == release.digest and "activation" not in state.jobs
+
+
+def engine_damage(release: Release, state: HostState) -> list[str]:
+    """Folders of the installed engine that changed since its installation (the first few)."""
+    engine = state.engines.get(release.plan.engine_digest)
+    return list(engine["changed"]) if engine else []
+
+
+def _files(release: Release, state: HostState) -> Iterator[str]:
+    for file in release.files:
+        found = state.files.get(file.path)
+        if found is None:
+            yield f"{file.path}: missing"
+        elif found.type != "file":
+            yield f"{file.path}: a {found.type}" + (f" to {found.target}" if found.target else "")
+        elif found.sha256 != file.sha256:
+            yield f"{file.path}: edited"
+        elif found.mode != file.mode:
+            yield f"{file.path}: mode {found.mode} instead of {file.mode}"
+        elif (found.owner, found.group) != ("root", "root"):
+            yield f"{file.path}: owner {found.owner}:{found.group} instead of root:root"
+
+
+def _drop_ins(release: Release, state: HostState) -> Iterator[str]:
+    folders = tuple(f"{paths.UNITS}/{unit.service}.d/" for unit in release.plan.units)
+    for path in state.files:
+        if path.startswith(folders):
+            yield f"{path}: a drop-in that the release does not have"
+
+
+def _units(release: Release, state: HostState) -> Iterator[str]:
+    wanted = {unit.service for unit in release.plan.units} | {paths.TARGET}
+    for name, unit in state.units.items():
+        if name in wanted and unit.enabled != "enabled" and f"{paths.UNITS}/{name}" in state.files:
+            yield f"{name}: {unit.enabled or 'not enabled'} instead of enabled"
+        if name not in wanted and (unit.active != "inactive" or f"{paths.UNITS}/{name}" in state.files):
+            yield f"{name}: {unit.active}, a unit of another release"
+
+
+def _links(release: Release, state: HostState) -> Iterator[str]:
+    if state.active != release.digest:
+        yield f"{paths.STATE}/active: {state.active or 'missing'} instead of {release.digest}"
+
+
+def _runs(release: Release, unit: Unit, state: HostState) -> bool:
+    found = state.units.get(unit.service)
+    return found is not None and found.active == "active" and _started_from(release, found)
+
+
+def _started_from(release: Release, unit: UnitState) -> bool:
+    started = unit.started
+    if started is None or started.invocation_id != unit.invocation_id or not started.engine_intact:
+        return False
+    wanted = {file.path: said_to_systemd(file) for file in release.files}
+    return started.release == release.digest and started.files.items() <= wanted.items()
+
+
+def said_to_systemd(file: ReleaseFile) -> str:
+    """sha256 of the file without its comments, as hostkit notes it when a unit starts."""
+    return hashlib.sha256(without_comments(file.text).encode()).hexdigest()
