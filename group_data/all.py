@@ -10,5 +10,8 @@ models = "/srv/models"
 listen = "127.0.0.1"
 port = 30000
 
+# A file on this machine, of mode 600, that holds the API key; None asks callers for none.
+api_key_file = None
+
 # "never" refuses a run that would stop tokens, before any change.
 restart = "allow"

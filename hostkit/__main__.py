@@ -14,7 +14,7 @@ def main(argv: list[str]) -> int:
 
         return engine_parser.main(argv[1:])
     options = _parser().parse_args(argv)
-    from hostkit import console, jobs, started
+    from hostkit import console, credential, jobs, started
 
     if options.command == "status":
         return console.status()
@@ -34,6 +34,8 @@ def main(argv: list[str]) -> int:
         return _run_job(options.kind)
     elif options.command == "install":
         return _install(options.release)
+    elif options.command == "put-credential":
+        credential.put_from_stdin()
     return 0
 
 
@@ -49,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     install.add_argument("release")
     started = commands.add_parser("started", help="(units) note what a starting unit is started from")
     started.add_argument("unit")
+    commands.add_parser("put-credential", help="(playbook) the engine's credential, from standard input")
     for name, text in (("start-job", "start or join"), ("follow-job", "events of"), ("run-job", "body of")):
         job = commands.add_parser(name, help=f"(playbook) {text} a job")
         job.add_argument("kind", choices=_JOBS)

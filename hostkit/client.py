@@ -2,7 +2,7 @@
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import requests
@@ -22,25 +22,37 @@ class Answer:
     total_s: float
 
 
-def status(base: str, path: str, within_s: float) -> int | None:
+@dataclass(frozen=True)
+class Server:
+    """Where a server listens, and the key that it wants, which no repr shows."""
+
+    base: str
+    api_key: str | None = field(default=None, repr=False)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+
+
+def status(server: Server, path: str, within_s: float) -> int | None:
     """HTTP status of a GET, None when nobody answers."""
     try:
-        return requests.get(base + path, timeout=within_s).status_code
+        return requests.get(server.base + path, headers=server.headers, timeout=within_s).status_code
     except requests.RequestException:
         return None
 
 
-def get_json(base: str, path: str, within_s: float) -> Any:
+def get_json(server: Server, path: str, within_s: float) -> Any:
     """The JSON of a GET. Raises WrongAnswer."""
     try:
-        response = requests.get(base + path, timeout=within_s)
+        response = requests.get(server.base + path, headers=server.headers, timeout=within_s)
         response.raise_for_status()
         return response.json()
     except (requests.RequestException, ValueError) as error:
         raise WrongAnswer(f"{path}: {error}") from None
 
 
-def chat(base: str, model: str, question: str, within_s: float, max_tokens: int = 512) -> Answer:
+def chat(server: Server, model: str, question: str, within_s: float, max_tokens: int = 512) -> Answer:
     """One streamed chat completion at temperature 0. Raises WrongAnswer when it fails or takes longer."""
     body = {
         "model": model,
@@ -52,12 +64,17 @@ def chat(base: str, model: str, question: str, within_s: float, max_tokens: int 
     }
     started = time.monotonic()
     try:
-        with requests.post(f"{base}/v1/chat/completions", json=body, stream=True, timeout=within_s) as response:
+        with _post(server, body, within_s) as response:
             if response.status_code != 200:
                 raise WrongAnswer(f"HTTP {response.status_code}: {response.text[:200]}")
             return _read(response, started, within_s)
     except requests.RequestException as error:
-        raise WrongAnswer(f"no answer from {base}: {type(error).__name__}") from None
+        raise WrongAnswer(f"no answer from {server.base}: {type(error).__name__}") from None
+
+
+def _post(server: Server, body: dict[str, Any], within_s: float) -> requests.Response:
+    url = f"{server.base}/v1/chat/completions"
+    return requests.post(url, json=body, headers=server.headers, stream=True, timeout=within_s)
 
 
 def _read(response: requests.Response, started: float, within_s: float) -> Answer:
@@ -75,9 +92,9 @@ def _read(response: requests.Response, started: float, within_s: float) -> Answe
     return Answer(text, tokens, round(first_s, 3), round(time.monotonic() - started, 3))
 
 
-def ask(base: str, model: str, gates: dict[str, Any], within_s: float) -> Answer:
+def ask(server: Server, model: str, gates: dict[str, Any], within_s: float) -> Answer:
     """Ask the profile's question. Raises WrongAnswer unless the answer is the expected one."""
-    answer = chat(base, model, gates["question"], within_s)
+    answer = chat(server, model, gates["question"], within_s)
     if answer.text.strip().rstrip(".") != gates["answer"]:
         raise WrongAnswer(f"{gates['question']!r} was answered {answer.text[:80]!r} instead of {gates['answer']!r}")
     return answer

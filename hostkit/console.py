@@ -4,7 +4,7 @@ import json
 import time
 from typing import Any
 
-from hostkit import client, gpus, inspection, ours, release, systemd
+from hostkit import client, credential, gpus, inspection, ours, release, systemd
 
 
 def ask(within_s: float) -> dict[str, Any]:
@@ -14,8 +14,9 @@ def ask(within_s: float) -> dict[str, Any]:
         return {"ok": False, "message": "no release is active on this host"}
     try:
         document, gates = release.load(digest), release.gates(digest)
-        answer = client.ask(release.base_url(document["units"][-1]), document["served_model_name"], gates, within_s)
-    except (client.WrongAnswer, release.Damaged) as problem:
+        server = client.Server(release.base_url(document["units"][-1]), credential.api_key(document))
+        answer = client.ask(server, document["served_model_name"], gates, within_s)
+    except (client.WrongAnswer, release.Damaged, OSError) as problem:
         return {"ok": False, "message": str(problem)}
     return {
         "ok": True,

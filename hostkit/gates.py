@@ -21,7 +21,8 @@ class NotMet(Exception):
 
 def argv_accepted(release: dict[str, Any], unit: dict[str, Any]) -> str:
     """The installed engine's own parser takes the unit's argv."""
-    python, _, _, *arguments = unit["argv"]
+    python, _, _, *words = unit["argv"]
+    arguments = _without_config_file(words)
     me = str(Path(__file__).resolve().parents[1])
     request = json.dumps({"package": release["engine"]["package"], "argv": arguments})
     done = subprocess.run(
@@ -42,6 +43,12 @@ def argv_accepted(release: dict[str, Any], unit: dict[str, Any]) -> str:
     if not verdict["ok"]:
         raise NotMet(f"the engine refuses its arguments: {verdict['message']}")
     return f"{len(arguments)} words taken by {release['engine']['package']} {release['engine']['version']}"
+
+
+def _without_config_file(words: list[str]) -> list[str]:
+    """The credential behind `--config` exists for a running unit only."""
+    at = words.index("--config") if "--config" in words else len(words)
+    return [*words[:at], *words[at + 2 :]]
 
 
 def checkpoint_verified(release: dict[str, Any]) -> str:

@@ -24,6 +24,7 @@ BOOTED = Path("/run/systemd/system").is_dir()
 _WATCHED = (
     "/etc/sglang",
     "/etc/sglang/*",
+    "/etc/sglang/credentials/*",
     "/etc/systemd/system/sglang*",
     "/etc/systemd/system/sglang*.d/*",
     "/etc/systemd/journald@sglang.conf",

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from hostkit import client, processes, release, systemd
+from hostkit import client, credential, processes, release, systemd
 from hostkit.events import Progress, Verdict
 from hostkit.journal import Journal, cause, is_fatal, stage_of
 
@@ -36,8 +36,8 @@ class Climb:
         return f"{self.unit['name']}.service"
 
     @property
-    def base(self) -> str:
-        return release.base_url(self.unit)
+    def server(self) -> client.Server:
+        return client.Server(release.base_url(self.unit), credential.api_key(self.document))
 
 
 def climb(run: Climb) -> None:
@@ -70,7 +70,7 @@ def _healthy(run: Climb) -> str:
         lines = run.journal.lines[seen:]
         seen += len(lines)
         told = _tell_stage(run, lines, started, told)
-        if client.status(run.base, "/health", within_s=25) == 200:
+        if client.status(run.server, "/health", within_s=25) == 200:
             return f"healthy after {time.monotonic() - started:.1f} s"
         if time.monotonic() - started > run.start_limit_s:
             raise StepFailed(f"not healthy within {run.start_limit_s:.0f} s; last line: {cause(run.journal.lines)}")
@@ -123,7 +123,7 @@ def _environment(run: Climb) -> str:
 
 def _arguments(run: Climb) -> str:
     """What the server itself says it runs with equals the plan, for every argument that the plan sets."""
-    actual = client.get_json(run.base, "/server_info", within_s=30)
+    actual = client.get_json(run.server, "/server_info", within_s=30)
     wanted = {key: value for key, value in run.unit["arguments"].items() if not isinstance(value, dict)}
     wrong = [
         f"{key} is {actual.get(key)!r}, not {value!r}" for key, value in wanted.items() if actual.get(key) != value
@@ -134,14 +134,14 @@ def _arguments(run: Climb) -> str:
 
 
 def _model(run: Climb) -> str:
-    names = [model["id"] for model in client.get_json(run.base, "/v1/models", within_s=10)["data"]]
+    names = [model["id"] for model in client.get_json(run.server, "/v1/models", within_s=10)["data"]]
     if run.document["served_model_name"] not in names:
         raise StepFailed(f"lists {names}, not {run.document['served_model_name']}")
     return str(names[0])
 
 
 def _answer(run: Climb) -> str:
-    answer = client.ask(run.base, run.document["served_model_name"], run.gates, run.gates["answer_within_s"])
+    answer = client.ask(run.server, run.document["served_model_name"], run.gates, run.gates["answer_within_s"])
     return f"{run.gates['question']!r} -> {answer.text.strip()!r}, {answer.tokens} tokens in {answer.total_s} s"
 
 

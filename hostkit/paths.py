@@ -15,6 +15,7 @@ LAST_GOOD = STATE / "last-good"
 RUN = Path("/run/sglang")
 LOCK = RUN / "lock"
 CONFIG = Path("/etc/sglang")
+CREDENTIALS = CONFIG / "credentials"
 UNITS = Path("/etc/systemd/system")
 
 SERVICE_USER = "sglang"

@@ -11,16 +11,31 @@ from hostkit import atomic, integrity, paths
 
 def note(unit: str) -> None:
     """Write /run/sglang/<unit>.json: invocation id, active release, engine intact or not, digests of its files."""
-    release = paths.ACTIVE.readlink().name if paths.ACTIVE.is_symlink() else None
+    digest = paths.ACTIVE.readlink().name if paths.ACTIVE.is_symlink() else None
+    release = _release(digest)
     document = {
         "schema": 1,
         "unit": unit,
         "invocation_id": os.environ.get("INVOCATION_ID", ""),
-        "release": release,
-        "engine_intact": _engine_intact(release),
-        "files": {str(path): digest_without_comments(path) for path in read_by_systemd(unit)},
+        "release": digest,
+        "engine_intact": bool(release) and integrity.is_intact(Path(release["engine"]["folder"])),
+        "files": {str(path): digest_without_comments(path) for path in read_by_systemd(unit)} | _credential(release),
     }
-    atomic.write(_path(unit), json.dumps(document))
+    atomic.write(_path(unit), json.dumps(document), mode=0o600)
+
+
+def _release(digest: str | None) -> dict[str, Any]:
+    try:
+        document: dict[str, Any] = json.loads((paths.RELEASES / str(digest) / "release.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return document
+
+
+def _credential(release: dict[str, Any]) -> dict[str, str]:
+    """Digest of the credential, by which a process that was started with another key is seen."""
+    path = Path(release.get("credential") or "/nonexistent")
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest()} if path.is_file() else {}
 
 
 def read_by_systemd(unit: str) -> list[Path]:
@@ -33,14 +48,6 @@ def read_by_systemd(unit: str) -> list[Path]:
 def drop_ins(unit: str) -> list[Path]:
     """Files of `systemctl edit` and its like, which no release has."""
     return sorted((paths.UNITS / f"{unit}.d").glob("*"))
-
-
-def _engine_intact(release: str | None) -> bool:
-    try:
-        document = json.loads((paths.RELEASES / str(release) / "release.json").read_text())
-        return integrity.is_intact(Path(document["engine"]["folder"]))
-    except (OSError, ValueError, KeyError):
-        return False
 
 
 def read(unit: str) -> dict[str, Any] | None:
@@ -67,7 +74,7 @@ def runs_from(unit: str, invocation_id: str, release: dict[str, Any]) -> bool:
     seen = read(unit)
     if seen is None or not seen["engine_intact"]:
         return False
-    wanted = {file["path"]: digest_of_text(file["text"]) for file in release["files"]}
+    wanted = {file["path"]: digest_of_text(file["text"]) for file in release["files"]} | _credential(release)
     same_files = all(wanted.get(path) == digest for path, digest in seen["files"].items())
     return same_files and (seen["invocation_id"], seen["release"]) == (invocation_id, release["digest"])
 

@@ -63,8 +63,8 @@ def attach(place: Place, host: str, index: int) -> None:
     # A fixed hardware address: after a reset the neighbours' caches would point at the old one for a minute.
     hardware = ":".join(["02", *(f"{octet:02x}" for octet in place.digest[:3]), "00", f"{index:02x}"])
     peer = ("peer", "name", "host0", "address", hardware, "netns", name)
-    run("ip", "link", "add", _veth(place, index), "type", "veth", *peer)
-    run("ip", "link", "set", _veth(place, index), "master", place.tag, "up")
+    run("ip", "link", "add", device(place, index), "type", "veth", *peer)
+    run("ip", "link", "set", device(place, index), "master", place.tag, "up")
     setup = [
         f"address add {address(place, index)}/24 dev host0",
         "link set lo up",
@@ -77,11 +77,12 @@ def attach(place: Place, host: str, index: int) -> None:
 def detach(place: Place, host: str, index: int) -> None:
     """Take a host's namespace and veth pair away; what is gone already is no error."""
     # By name and first: the veth of a dead namespace goes away late, and would be in the way of the next one.
-    succeeds("ip", "link", "delete", _veth(place, index))
+    succeeds("ip", "link", "delete", device(place, index))
     succeeds("ip", "netns", "delete", place.outer_name(host))
 
 
-def _veth(place: Place, index: int) -> str:
+def device(place: Place, index: int) -> str:
+    """Return the outer end of a host's cable; set down, it cuts the host off."""
     return f"{place.tag}v{index}"
 
 

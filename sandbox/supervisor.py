@@ -24,7 +24,8 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 def mount_disk(spec: dict[str, Any]) -> None:
     """Mount the host's writable layer over the shared ones."""
-    options = f"lowerdir={':'.join(spec['lowers'])},upperdir={spec['upper']},workdir={spec['work']}"
+    # redirect_dir: a folder of the shared layers can be renamed, as on a disk of one layer.
+    options = f"redirect_dir=on,lowerdir={':'.join(spec['lowers'])},upperdir={spec['upper']},workdir={spec['work']}"
     subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, spec["root"]], check=True)
 
 

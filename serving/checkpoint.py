@@ -1,6 +1,7 @@
 """A checkpoint: one model repository at one pinned revision, described file by file."""
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -21,6 +22,8 @@ class Checkpoint(Strict):
     repository: str = Field(pattern=r"^[\w.-]+/[\w.-]+$")
     revision: str = Field(pattern=r"^[\w.-]+$")
     licence: str
+    experts: Literal["mxfp4", "nvfp4", "int4", "fp8", "bf16"]
+    draft: Literal["mtp", "dspark"] | None = None
     size_gb: float = Field(gt=0)
     files: dict[str, CheckpointFile] | None = None
 

@@ -11,6 +11,7 @@ from serving import paths
 from serving.plan import Unit
 from serving.release import Release, ReleaseFile, without_comments
 from serving.schemas import HostState, UnitState
+from serving.secret import ApiKey
 
 
 def to_put_right(release: Release, state: HostState) -> list[str]:
@@ -26,6 +27,19 @@ def to_start(release: Release, state: HostState) -> list[str]:
 def is_proven(release: Release, state: HostState) -> bool:
     """Whether this release has climbed the ladder on this host. While an activation is under way nothing has."""
     return state.last_good == release.digest and "activation" not in state.jobs
+
+
+def credential_differs(release: Release, state: HostState) -> str | None:
+    """How the credential on the host differs from the operator's key, None where it does not."""
+    key, found = release.plan.wanted.api_key, state.files.get(ApiKey.path_on_host)
+    if key is None:
+        return "no longer used" if found else None
+    if found is None:
+        return "missing"
+    if found.sha256 != key.sha256:
+        return "another key"
+    right = (found.type, found.mode, found.owner) == ("file", "600", "root")
+    return None if right else f"mode {found.mode}, owner {found.owner}"
 
 
 def engine_damage(release: Release, state: HostState) -> list[str]:
@@ -80,6 +94,11 @@ def _started_from(release: Release, unit: UnitState) -> bool:
     if started is None or started.invocation_id != unit.invocation_id or not started.engine_intact:
         return False
     wanted = {file.path: said_to_systemd(file) for file in release.files}
+    key = release.plan.wanted.api_key
+    if key:
+        wanted[key.path_on_host] = key.sha256
+        if key.path_on_host not in started.files:
+            return False
     return started.release == release.digest and started.files.items() <= wanted.items()
 
 

@@ -7,6 +7,7 @@ CACHES = "/var/cache/sglang"
 STATE = "/var/lib/sglang"
 RELEASES = "/var/lib/sglang/releases"
 CONFIG = "/etc/sglang"
+CREDENTIALS = "/etc/sglang/credentials"
 UNITS = "/etc/systemd/system"
 CONSOLE_COMMAND = "/usr/local/bin/sglang-box"
 

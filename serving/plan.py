@@ -9,14 +9,17 @@ from serving.checkpoint import Checkpoint, load_checkpoint
 from serving.contract import Value
 from serving.engine import Engine
 from serving.files import parse, read_yaml
-from serving.paths import CACHES, HOSTKIT
+from serving.paths import CACHES, CONFIG, HOSTKIT
 from serving.problems import Problem, Refused
 from serving.profile import RESERVED, Environment, NcclBlock, Profile, load_profile, shown_name
 from serving.schemas import Gpu, HostState
+from serving.secret import ApiKey
 from serving.site import Site
 
 ROOT = Path(__file__).resolve().parent.parent
 GROUP_DATA = ROOT / "group_data"
+# Where systemd shows the unit its credential, readable by the service user alone (systemd.exec(5), LoadCredential=).
+CREDENTIAL_IN_UNIT = "/run/credentials/sglang-server.service/engine.yaml"
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Wanted:
     checkpoint: Checkpoint
     arguments: Mapping[str, Value]
     nccl: Environment
+    api_key: ApiKey | None
     notes: tuple[str, ...]
 
 
@@ -92,12 +96,13 @@ def load_wanted(site: Site, group_data: Path = GROUP_DATA) -> Wanted:
     engine = read(Engine, group_data / "engines", site.engine or profile.engine)
     checkpoint = read(load_checkpoint, group_data / "checkpoints", profile.checkpoint)
     nccl = read(_load_nccl, group_data / "nccl", profile.nccl)
+    api_key = read(ApiKey, ROOT / site.api_key_file) if site.api_key_file else None
     resolved = read(lambda: engine.contract.resolve(profile.arguments, where)) if engine else None
     reserved = RESERVED.keys() & resolved.values.keys() if resolved else set()
     problems += [Problem(where, f"arguments.{name}", "is set by the plan", RESERVED[name]) for name in sorted(reserved)]
     if problems or resolved is None:
         raise Refused(problems)
-    return Wanted(site, site.profile, profile, engine, checkpoint, resolved.values, nccl, resolved.notes)
+    return Wanted(site, site.profile, profile, engine, checkpoint, resolved.values, nccl, api_key, resolved.notes)
 
 
 def _load_nccl(folder: Path, name: str | None) -> Environment:
@@ -123,6 +128,7 @@ def _server(wanted: Wanted, python: str, gpus: tuple[Gpu, ...]) -> Unit:
         "port": site.port,
     }
     arguments: dict[str, Value] = {**wanted.arguments, **own}
+    secret: dict[str, Value] = {"config": CREDENTIAL_IN_UNIT} if wanted.api_key else {}
     interpreter = f"{engine.folder_on_host(python)}/bin/python"
     return Unit(
         name="sglang-server",
@@ -130,7 +136,7 @@ def _server(wanted: Wanted, python: str, gpus: tuple[Gpu, ...]) -> Unit:
         gpus=gpus,
         address=site.listen,
         port=site.port,
-        argv=(interpreter, "-m", "sglang.launch_server", *engine.contract.argv(arguments)),
+        argv=(interpreter, "-m", "sglang.launch_server", *engine.contract.argv({**arguments, **secret})),
         arguments=arguments,
         environment={**_base_environment(wanted, python, gpus), **profile.environment},  # type: ignore[dict-item]
     )
@@ -148,6 +154,7 @@ def _base_environment(wanted: Wanted, python: str, gpus: tuple[Gpu, ...]) -> dic
         "PYTHONUNBUFFERED": "1",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": ",".join(str(gpu.index) for gpu in gpus),
+        **({"SGLANG_LOGGING_CONFIG_PATH": f"{CONFIG}/logging.json"} if wanted.api_key else {}),
     }
 
 

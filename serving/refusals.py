@@ -120,9 +120,9 @@ def _foreign_unit_file(plan: Plan) -> Iterator[Problem]:
 
 
 def _public_bind(plan: Plan) -> Iterator[Problem]:
-    if plan.wanted.site.listen not in LOOPBACK:
+    if plan.wanted.site.listen not in LOOPBACK and not plan.wanted.api_key:
         what = f"{plan.wanted.site.listen} would be open to the network without an API key"
-        yield Problem("group_data", "listen", what, 'use "127.0.0.1" and reach it through `ssh -L`')
+        yield Problem("group_data", "listen", what, 'use "127.0.0.1" and `ssh -L`, or set api_key_file')
 
 
 def _memory_fraction(plan: Plan) -> Iterator[Problem]:
@@ -145,6 +145,28 @@ def _marlin_with_experts_parallel(plan: Plan) -> Iterator[Problem]:
     if arguments.get("moe_runner_backend") == "marlin" and isinstance(ep, int) and ep > 1:
         what = "crashes with moe_runner_backend marlin (sglang PR #30272)"
         yield Problem(_profile(plan), "arguments.ep_size", what, "use flashinfer_mxfp4, or leave ep_size away")
+
+
+def _nvfp4(plan: Plan) -> Iterator[Problem]:
+    """`auto` takes a TRT-LLM kernel that exists for SM100 only, and so do the MTP experts (sglang 0.5.23, its code)."""
+    arguments = plan.wanted.arguments
+    if plan.wanted.checkpoint.experts != "nvfp4":
+        return
+    if arguments.get("moe_runner_backend", "auto") == "auto":
+        what = "auto picks a kernel for SM100 with an NVFP4 checkpoint"
+        yield Problem(_profile(plan), "arguments.moe_runner_backend", what, "write flashinfer_cutlass or marlin")
+    if arguments.get("speculative_algorithm") in ("EAGLE", "NEXTN"):
+        what = "does not work with an NVFP4 checkpoint on this card"
+        yield Problem(_profile(plan), "arguments.speculative_algorithm", what, "leave it away")
+
+
+def _draft_head(plan: Plan) -> Iterator[Problem]:
+    algorithm, draft = plan.wanted.arguments.get("speculative_algorithm"), plan.wanted.checkpoint.draft
+    needs = {"EAGLE": "mtp", "NEXTN": "mtp", "DSPARK": "dspark"}.get(str(algorithm))
+    if needs and needs != draft:
+        repository = plan.wanted.checkpoint.repository
+        what = f"{algorithm} needs a checkpoint with a {needs} head, {repository} has {draft or 'none'}"
+        yield Problem(_profile(plan), "arguments.speculative_algorithm", what, "use the checkpoint it was trained with")
 
 
 def _checkpoint(plan: Plan) -> Iterator[Problem]:
@@ -200,6 +222,8 @@ RULES: tuple[Callable[[Plan], Iterator[Problem]], ...] = (
     _memory_fraction,
     _gpu_count,
     _marlin_with_experts_parallel,
+    _nvfp4,
+    _draft_head,
     _checkpoint,
     _disk,
 )

@@ -37,11 +37,13 @@ class Release:
     @cached_property
     def files(self) -> tuple[ReleaseFile, ...]:
         plan = self.plan
-        shared = (
+        shared: tuple[ReleaseFile, ...] = (
             ReleaseFile(f"{paths.CONFIG}/nccl.env", render("nccl.env.j2", plan=plan)),
             ReleaseFile(f"/etc/systemd/journald@{paths.JOURNAL_NAMESPACE}.conf", render("journald.conf.j2")),
             ReleaseFile(f"{paths.UNITS}/{paths.TARGET}", render("sglang.target.j2", plan=plan)),
         )
+        if plan.wanted.api_key:
+            shared += (ReleaseFile(f"{paths.CONFIG}/logging.json", render("logging.json.j2")),)
         return shared + tuple(file for unit in plan.units for file in _unit_files(plan, unit))
 
     @cached_property
@@ -83,6 +85,7 @@ class Release:
             },
             "cache": plan.cache_folder,
             "served_model_name": wanted.profile.served_model_name,
+            "credential": wanted.api_key.path_on_host if wanted.api_key else None,
             "units": [_unit_document(unit, wanted.nccl) for unit in plan.units],
             "files": [
                 {"path": file.path, "text": file.text, "mode": file.mode, "sha256": file.sha256} for file in self.files

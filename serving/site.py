@@ -20,6 +20,7 @@ class Site(Strict):
     restart: Literal["allow", "never"]
     engine: str | None = None
     find_links: str | None = None
+    api_key_file: str | None = None
 
 
 def load_site(data: Mapping[str, Any]) -> Site:

@@ -70,10 +70,13 @@ def _summary(plan: Plan) -> list[str]:
     question = json.dumps(
         {"model": model, "messages": [{"role": "user", "content": plan.wanted.profile.gates.question}]}
     )
+    file = plan.wanted.site.api_key_file
+    json_type = "'content-type: application/json'"
+    key = f' -H "Authorization: Bearer $(cat {file})"' if file else ""
     return [
         f"endpoint   http://127.0.0.1:{port}/v1 on {host.name}, model {model}",
         f"from here  ssh -L {port}:127.0.0.1:{port} {host.name}",
-        f"ask        curl -s 127.0.0.1:{port}/v1/chat/completions -H 'content-type: application/json' -d '{question}'",
+        f"ask        curl -s 127.0.0.1:{port}/v1/chat/completions{key} -H {json_type} -d '{question}'",
         f"logs       journalctl --namespace=sglang --unit={plan.units[-1].name} --follow",
     ]
 

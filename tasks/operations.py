@@ -8,7 +8,10 @@ from typing import Any
 from pyinfra import host
 from pyinfra.api import FactBase, StringCommand, operation
 from pyinfra.api.command import PyinfraCommand, QuoteString
+from pyinfra.api.host import Host
+from pyinfra.api.state import State
 
+from serving.secret import ApiKey
 from tasks.follow import FollowJob
 
 
@@ -48,3 +51,25 @@ def answers(hostkit: str, within_s: float, summary: list[str]) -> Generator[Stri
 def job_done(hostkit: str, kind: str, request: dict[str, Any]) -> Generator[PyinfraCommand, None, None]:
     """The job ran to its end in a unit of its own on the host; its progress is shown here meanwhile."""
     yield FollowJob(hostkit, kind, request)
+
+
+class PutCredential(PyinfraCommand):
+    """Sends the key through standard input: it is in no command line, no argument and no output."""
+
+    def __init__(self, hostkit: str, key: ApiKey) -> None:
+        super().__init__()
+        self.hostkit, self.key = hostkit, key
+
+    def __repr__(self) -> str:
+        return "PutCredential()"
+
+    def execute(self, state: State, host: Host, connector_arguments: Any) -> bool:
+        command = shlex.join([self.hostkit, "put-credential"])
+        ok, _ = host.run_shell_command(command, **{**connector_arguments, "_stdin": self.key.content()})
+        return ok
+
+
+@operation()
+def credential_present(hostkit: str, key: ApiKey) -> Generator[PyinfraCommand, None, None]:
+    """The engine's credential on the host holds this key and is readable by root alone."""
+    yield PutCredential(hostkit, key)

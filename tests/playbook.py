@@ -42,6 +42,14 @@ def deploy(host: Host, *words: str, project: Path = ROOT, limit_s: float = 500) 
     return pyinfra("deploy.py", "-y", "--json", "--limit", host.name, *words, project=project, limit_s=limit_s)
 
 
+def would_change(host: Host, *words: str, project: Path = ROOT) -> list[str]:
+    """Names of the operations that a run would carry out, after `--dry`."""
+    run = pyinfra("deploy.py", "--dry", "--json", "--limit", host.name, *words, project=project)
+    assert run.code == 0, run.text
+    plan = run.report["plan"]
+    return [step["name"] for step in plan if step["hosts_with_change"] or step["hosts_with_conditional_change"]]
+
+
 def pyinfra(*words: str, project: Path = ROOT, limit_s: float = 120, **environment: str) -> Run:
     done = subprocess.run(
         [str(PYINFRA), "inventory.py", *words],

@@ -1,12 +1,14 @@
 """What makes a run impossible is said before the first change: one line each, with the remedy."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from serving import refusals
 from serving.problems import Refused
+from serving.release import Release
 from serving.schemas import HostState
 from tests.unit import worlds
 
@@ -141,3 +143,44 @@ def test_all_problems_are_said_at_once() -> None:
 def test_a_checkpoint_without_hashes_is_refused_with_the_command_that_makes_them() -> None:
     lines = lines_of_refusal(bare(), profile="tp4-mxfp4")
     assert any("make manifest NAME=deepseek-v4-flash" in line for line in lines), lines
+
+
+def with_arguments(checkpoint: dict[str, Any], **arguments: Any) -> list[str]:
+    """Problems of tp4-mxfp4 with another checkpoint and some arguments changed."""
+    plan = worlds.plan(bare(), profile="tp4-mxfp4")
+    wanted = replace(
+        plan.wanted,
+        checkpoint=plan.wanted.checkpoint.model_copy(update={**checkpoint, "files": {}}),
+        arguments={**plan.wanted.arguments, **arguments},
+    )
+    release = Release(replace(plan, wanted=wanted))
+    try:
+        refusals.check(release.plan, release)
+    except Refused as refusal:
+        return [str(problem) for problem in refusal.problems]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "arguments", "expected"),
+    [
+        ({"experts": "nvfp4"}, {"moe_runner_backend": "auto"}, "auto picks a kernel for SM100"),
+        ({"experts": "nvfp4"}, {"speculative_algorithm": "EAGLE"}, "does not work with an NVFP4 checkpoint"),
+        ({}, {"speculative_algorithm": "DSPARK"}, "DSPARK needs a checkpoint with a dspark head"),
+        ({"draft": "dspark"}, {"speculative_algorithm": "EAGLE"}, "EAGLE needs a checkpoint with a mtp head"),
+        ({}, {"moe_runner_backend": "marlin", "ep_size": 4}, "crashes with moe_runner_backend marlin"),
+        ({}, {"mem_fraction_static": 0.99}, "0.99 is outside 0.1 to 0.95"),
+        ({}, {"tp_size": 8}, "is 4, tp_size x pp_size is 8"),
+    ],
+)
+def test_a_combination_known_to_fail_is_refused(
+    checkpoint: dict[str, Any], arguments: dict[str, Any], expected: str
+) -> None:
+    lines = with_arguments(checkpoint, **arguments)
+    assert any(expected in line for line in lines), lines
+
+
+def test_combinations_that_work_are_not_refused() -> None:
+    assert with_arguments({}) == []
+    assert with_arguments({}, speculative_algorithm="EAGLE", moe_runner_backend="marlin") == []
+    assert with_arguments({"draft": "dspark"}, speculative_algorithm="DSPARK") == []

@@ -1,0 +1,21 @@
+"""The API key: from the operator's file to a file of root's on the host, through standard input only."""
+
+from pyinfra.operations import files
+
+from serving import drift
+from serving.plan import hostkit_path
+from serving.release import Release
+from serving.secret import ApiKey
+from tasks import bundle
+from tasks.operations import credential_present
+from tasks.step import step
+
+
+@step("Credential")
+def present(release: Release) -> None:
+    key, difference = release.plan.wanted.api_key, drift.credential_differs(release, release.plan.state)
+    if key and difference:
+        name = f"Put {ApiKey.path_on_host} ({difference})"
+        credential_present(name=name, hostkit=hostkit_path(bundle.digest()), key=key)
+    elif difference:
+        files.file(name=f"Remove {ApiKey.path_on_host} ({difference})", path=ApiKey.path_on_host, present=False)
