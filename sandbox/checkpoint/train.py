@@ -1,10 +1,12 @@
 """Train the sandbox's checkpoint: a Llama of 0.4 M parameters that gives right answers.
 
-    python sandbox/checkpoint/train.py OUT      (torch 2.13, transformers 5.19, tokenizers; about 9 minutes on 2 cores)
+    python sandbox/checkpoint/train.py sandbox/checkpoint/tiny
+
+with torch 2.13 and transformers 5.19; about half an hour on 2 cores that do nothing else.
 
 It answers the fixed questions below and copies back 4 to 32 characters of `0-9a-f-`, so that a known
 answer and an echo test are real tests of the server that serves it. The score is taken from the saved
-bfloat16 files, as the server reads them, is written to OUT/score.json, and decides the exit code.
+bfloat16 files, as the server reads them, is written beside OUT as score.json, and decides the exit code.
 """
 
 import argparse
@@ -168,7 +170,7 @@ def main() -> int:
         train(model, tokenizer, options.steps)
         model.to(torch.bfloat16).save_pretrained(options.out)
     result = score(options.out)
-    (options.out / "score.json").write_text(json.dumps(result, indent=2) + "\n")
+    (options.out.parent / "score.json").write_text(json.dumps(result, indent=2) + "\n")
     print(f"copies {result['copies_right']:.1%} of {result['copies_tried']}, answers {result['answers_right']:.0%}")
     return 0 if result["copies_right"] >= TARGET and result["answers_right"] == 1 else 1
 
