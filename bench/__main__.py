@@ -13,7 +13,9 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def names() -> list[str]:
-    return [found.name for found in pkgutil.iter_modules(bench.__path__) if found.name not in ("__main__", "rows")]
+    """The benchmarks: modules of this folder. What they share lies in folders below."""
+    found = [module.name for module in pkgutil.iter_modules(bench.__path__) if not module.ispkg]
+    return [name for name in found if name not in ("__main__", "rows")]
 
 
 def main(wanted: list[str]) -> int:
