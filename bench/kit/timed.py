@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LIMIT_S = 180.0
+LIMIT_S = 300.0
 
 
 class Failed(Exception):
