@@ -1,1 +1,1 @@
-"""What runs on the host. Stdlib (and requests for HTTP); imports nothing of the controller's code."""
+"""What runs on the host. Stdlib only; imports nothing of the controller's code."""

@@ -1,11 +1,19 @@
-"""Asks a server over HTTP, with limits of its own on every call."""
+"""Asks a server over HTTP, with limits of its own on every call.
+
+With the standard library: it loads in a third of the time of `requests`, which every run would pay for, and it
+never sends a question for this host to a proxy that the environment names.
+"""
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any
+from urllib.parse import urlsplit
 
-import requests
+_NO_ANSWER = (OSError, HTTPException)
 
 
 class WrongAnswer(Exception):
@@ -37,19 +45,21 @@ class Server:
 def status(server: Server, path: str, within_s: float) -> int | None:
     """HTTP status of a GET, None when nobody answers."""
     try:
-        return requests.get(server.base + path, headers=server.headers, timeout=within_s).status_code
-    except requests.RequestException:
+        with _response(server, path, within_s) as response:
+            return response.status
+    except _NO_ANSWER:
         return None
 
 
 def get_json(server: Server, path: str, within_s: float) -> Any:
     """The JSON of a GET. Raises WrongAnswer."""
     try:
-        response = requests.get(server.base + path, headers=server.headers, timeout=within_s)
-        response.raise_for_status()
-        return response.json()
-    except (requests.RequestException, ValueError) as error:
-        raise WrongAnswer(f"{path}: {error}") from None
+        with _response(server, path, within_s) as response:
+            if response.status != 200:
+                raise WrongAnswer(f"{path}: HTTP {response.status} {response.reason}")
+            return json.loads(response.read())
+    except (*_NO_ANSWER, ValueError) as error:
+        raise WrongAnswer(f"{path}: {error or type(error).__name__}") from None
 
 
 def chat(server: Server, model: str, question: str, within_s: float, max_tokens: int = 512) -> Answer:
@@ -64,22 +74,31 @@ def chat(server: Server, model: str, question: str, within_s: float, max_tokens:
     }
     started = time.monotonic()
     try:
-        with _post(server, body, within_s) as response:
-            if response.status_code != 200:
-                raise WrongAnswer(f"HTTP {response.status_code}: {response.text[:200]}")
+        with _response(server, "/v1/chat/completions", within_s, body) as response:
+            if response.status != 200:
+                raise WrongAnswer(f"HTTP {response.status}: {response.read().decode(errors='replace')[:200]}")
             return _read(response, started, within_s)
-    except requests.RequestException as error:
+    except _NO_ANSWER as error:
         raise WrongAnswer(f"no answer from {server.base}: {type(error).__name__}") from None
 
 
-def _post(server: Server, body: dict[str, Any], within_s: float) -> requests.Response:
-    url = f"{server.base}/v1/chat/completions"
-    return requests.post(url, json=body, headers=server.headers, stream=True, timeout=within_s)
+@contextmanager
+def _response(server: Server, path: str, within_s: float, body: Any = None) -> Iterator[HTTPResponse]:
+    """The response to a GET, or to a POST of `body` as JSON; within_s limits each wait for the network."""
+    connection = HTTPConnection(urlsplit(server.base).netloc, timeout=within_s)
+    try:
+        if body is None:
+            connection.request("GET", path, headers=server.headers)
+        else:
+            connection.request("POST", path, json.dumps(body), {**server.headers, "Content-Type": "application/json"})
+        yield connection.getresponse()
+    finally:
+        connection.close()
 
 
-def _read(response: requests.Response, started: float, within_s: float) -> Answer:
+def _read(response: HTTPResponse, started: float, within_s: float) -> Answer:
     text, tokens, first_s = "", 0, 0.0
-    for line in response.iter_lines(decode_unicode=True):
+    for line in (raw.decode().strip() for raw in response):
         if time.monotonic() - started > within_s:
             raise WrongAnswer(f"no whole answer within {within_s:.0f} s, only {text[:80]!r}")
         if not line or not line.startswith("data:") or line == "data: [DONE]":

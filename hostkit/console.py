@@ -1,14 +1,19 @@
-"""What `sglang-box` says to the operator at the console."""
+"""What `sglang-box` says to the operator at the console.
+
+Each command loads what it alone needs: `ask` is part of every run of the playbook.
+"""
 
 import json
 import time
 from typing import Any
 
-from hostkit import client, credential, gpus, inspection, ours, release, systemd
+from hostkit import release
 
 
 def ask(within_s: float) -> dict[str, Any]:
     """One real question to the active release's entry port: {"ok", "message", ...} with the answer's figures."""
+    from hostkit import client, credential
+
     digest = release.active()
     if digest is None:
         return {"ok": False, "message": "no release is active on this host"}
@@ -28,6 +33,8 @@ def ask(within_s: float) -> dict[str, Any]:
 
 def status() -> int:
     """Print what serves, with which release, on which GPUs; 0 when a unit of the playbook is active."""
+    from hostkit import gpus, ours, systemd
+
     active, good = release.active(), release.last_good()
     print(f"active release   {active or 'none'}{' (last good)' if active and active == good else ''}")
     units = systemd.show(*ours.services())
@@ -42,6 +49,8 @@ def status() -> int:
 
 
 def inspect(request: str) -> str:
+    from hostkit import inspection
+
     began = time.monotonic()
     document = inspection.inspect(json.loads(request))
     return json.dumps({**document, "took_s": round(time.monotonic() - began, 3)})

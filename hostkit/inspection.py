@@ -13,10 +13,14 @@ import pwd
 import shutil
 import stat
 import subprocess
+import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hostkit import gpus, integrity, ours, paths, processes, started, systemd
+
+Answer = TypeVar("Answer")
 
 _HASHED_UP_TO = 8 << 20
 # systemd manages this machine (sd_booted(3)).
@@ -43,7 +47,11 @@ _WATCHED = (
 
 def inspect(request: dict[str, Any]) -> dict[str, Any]:
     """request: {"models": folder of checkpoints, "packages": [names]} -> the document, schema 1."""
-    cards, driver, driver_error = _cards()
+    asked_cards, uses, units, jobs = _asked(_cards), _asked(_gpu_uses), _asked(_units), _asked(_jobs)
+    packages = _asked(lambda: _packages(request["packages"]))
+    files = {str(path): _file(path) for pattern in (*_WATCHED, request["models"]) for path in _matches(pattern)}
+    listeners = _listeners()
+    cards, driver, driver_error = asked_cards()
     return {
         "schema": 1,
         "hostname": platform.node(),
@@ -55,20 +63,42 @@ def inspect(request: dict[str, Any]) -> dict[str, Any]:
         "driver": driver,
         "driver_error": driver_error,
         "gpus": [{key: value for key, value in vars(card).items() if key != "driver"} for card in cards],
-        "gpu_uses": _gpu_uses() if cards else [],
+        "gpu_uses": uses() if cards else [],
         "free_gb": {folder: _free_gb(folder) for folder in ("/opt/sglang", request["models"], "/var/lib/sglang")},
-        "files": {str(path): _file(path) for pattern in (*_WATCHED, request["models"]) for path in _matches(pattern)},
-        "packages": _packages(request["packages"]),
+        "files": files,
+        "packages": packages(),
         "users": {user.pw_name: user.pw_uid for user in pwd.getpwall()},
-        "units": _units() if BOOTED else {},
-        "listeners": _listeners(),
+        "units": units(),
+        "listeners": listeners,
         "active": _link_name(paths.ACTIVE),
         "last_good": _link_name(paths.LAST_GOOD),
         "engines": _engines(),
         "checkpoints": _checkpoints(Path(request["models"])),
-        "jobs": _jobs() if BOOTED else [],
+        "jobs": jobs(),
         "records": _documents(paths.RECORDS.glob("*.json"), key=lambda path: path.stem),
     }
+
+
+def _asked(question: Callable[[], Answer]) -> Callable[[], Answer]:
+    """Begin to ask at once; call what is returned for the answer. The programs asked then wait side by side."""
+    answers: list[Answer] = []
+    errors: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            answers.append(question())
+        except Exception as error:
+            errors.append(error)
+
+    def answer() -> Answer:
+        thread.join()
+        if errors:
+            raise errors[0]
+        return answers[0]
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    return answer
 
 
 def _cards() -> tuple[list[gpus.Gpu], str | None, str | None]:
@@ -155,6 +185,8 @@ def _packages(names: list[str]) -> dict[str, str]:
 
 
 def _units() -> dict[str, Any]:
+    if not BOOTED:
+        return {}
     shown = systemd.show(*ours.services(), paths.TARGET)
     keys = (
         "load",
@@ -175,6 +207,8 @@ def _units() -> dict[str, Any]:
 
 def _jobs() -> list[str]:
     """Kinds of the jobs under way: a run joins them, and decides nothing on what they are about to change."""
+    if not BOOTED:
+        return []
     lines = systemd.run("systemctl", "list-units", "--plain", "--no-legend", "sglang-job-*.service", check=False)
     names = [line.split()[0] for line in lines.splitlines() if line.split()]
     return [name.removeprefix("sglang-job-").removesuffix(".service") for name in names]

@@ -23,11 +23,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CONTROLLER = Path("requirements")
 ENGINES = Path("group_data/engines")
+BENCH = Path("bench")
 
 # Where a lock is to be installed decides how it is resolved.
 OPTIONS = {
     # Any computer, any Python from 3.11 on.
     CONTROLLER: ("--universal", "--python-version=3.11"),
+    # The same computer: what a benchmark compares with.
+    BENCH: ("--universal", "--python-version=3.11"),
     # GPU hosts. What is resolved for Python 3.11 installs on 3.12 as well, not always the other way round.
     # Wheels only: nothing is compiled on a host, and no package's build script runs there.
     ENGINES: ("--python-version=3.11", "--python-platform=x86_64-manylinux_2_34", "--only-binary=:all:"),

@@ -15,7 +15,7 @@ from serving.site import Site
 from tasks import bundle
 
 # Packages of the distribution that the playbook needs on the host.
-PACKAGES = ("python3-venv", "python3-requests")
+PACKAGES = ("python3-venv",)
 
 
 class Inspection(FactBase[HostState | None]):
@@ -24,7 +24,7 @@ class Inspection(FactBase[HostState | None]):
     def command(self, models: str) -> str:
         loader, modules = bundle.look_program()
         request = json.dumps({"models": models, "packages": PACKAGES})
-        words = shlex.join(["python3", "-c", loader, modules, request])
+        words = shlex.join(["python3", "-I", "-c", loader, modules, request])
         missing = "echo 'python3 is missing: apt-get install python3' >&2; exit 1"
         return f"command -v python3 >/dev/null || {{ {missing}; }}; {words}"
 

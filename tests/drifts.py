@@ -55,9 +55,7 @@ BESIDE_A_RIGHT_PROCESS = {
         "systemctl daemon-reload; systemctl start sglang-old",
         "sglang-old.service: active, a unit of another release",
     ),
-    "package removed from the host": Drift(
-        "dpkg --remove --force-depends python3-requests", "Install python3-requests"
-    ),
+    "package removed from the host": Drift("dpkg --remove python3-venv", "Install python3-venv"),
     "checkpoint touched": Drift("touch /srv/models/sandbox/tiny/v1/tokenizer.json", "Check sandbox/tiny@v1"),
 }
 

@@ -16,7 +16,7 @@ from tests.playbook import ask, deploy, would_change
 
 pytestmark = pytest.mark.host
 
-STEPS_OF_A_FIRST_RUN = 10
+STEPS_OF_A_FIRST_RUN = 9
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_a_controller_killed_while_the_engine_is_installed(bare: Host, kind: sig
     converges(bare)
 
 
-@pytest.mark.parametrize("moment", ["Install python3-requests", "Check sandbox/tiny", "Activate release", "start: "])
+@pytest.mark.parametrize("moment", ["Add the service user", "Check sandbox/tiny", "Activate release", "start: "])
 def test_a_host_whose_plug_is_pulled(sandbox: Sandbox, bare: Host, moment: str) -> None:
     run = start(bare)
     assert wait_for(run, moment)
