@@ -21,7 +21,7 @@ def main(argv: list[str]) -> int:
     if options.command == "started":
         started.note(options.unit)
     elif options.command == "ask":
-        answer = console.ask(options.within)
+        answer = console.ask(options.within, json.loads(options.question) if options.question else None)
         jobs.print_json(answer)
         return 0 if answer["ok"] else 1
     elif options.command == "inspect":
@@ -44,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("status", help="what serves, since when, on which GPUs")
     ask = commands.add_parser("ask", help="one real question to the serving entry port")
+    ask.add_argument("question", nargs="?", help="(playbook) what to ask, as JSON")
     ask.add_argument("--within", type=float, default=5.0, metavar="SECONDS")
     inspect = commands.add_parser("inspect", help="the whole state of this host as JSON")
     inspect.add_argument("request", nargs="?", default='{"models": "/srv/models", "packages": []}')

@@ -10,24 +10,32 @@ from typing import Any
 from hostkit import release
 
 
-def ask(within_s: float) -> dict[str, Any]:
-    """One real question to the active release's entry port: {"ok", "message", ...} with the answer's figures."""
+def ask(within_s: float, question: dict[str, Any] | None) -> dict[str, Any]:
+    """One real question: {"ok", "message"} and the answer's figures.
+
+    question: {"base", "model", "credential", "gates"}; without it, what the active release would be asked.
+    """
     from hostkit import client, credential
 
-    digest = release.active()
-    if digest is None:
-        return {"ok": False, "message": "no release is active on this host"}
     try:
-        document, gates = release.load(digest), release.gates(digest)
-        server = client.Server(release.base_url(document["units"][-1]), credential.api_key(document))
-        answer = client.ask(server, document["served_model_name"], gates, within_s)
+        asked = question or _question_of(release.active())
+        server = client.Server(asked["base"], credential.api_key(asked))
+        answer = client.ask(server, asked["model"], asked["gates"], within_s)
     except (client.WrongAnswer, release.Damaged, OSError) as problem:
         return {"ok": False, "message": str(problem)}
+    message = f"{asked['gates']['question']} -> {answer.text.strip()}"
+    return {"ok": True, "message": message, "total_s": answer.total_s, "tokens": answer.tokens}
+
+
+def _question_of(digest: str | None) -> dict[str, Any]:
+    if digest is None:
+        raise release.Damaged("no release is active on this host")
+    document = release.load(digest)
     return {
-        "ok": True,
-        "message": f"{gates['question']} -> {answer.text.strip()}",
-        "total_s": answer.total_s,
-        "tokens": answer.tokens,
+        "base": release.base_url(document["units"][-1]),
+        "model": document["served_model_name"],
+        "credential": document["credential"],
+        "gates": release.gates(digest),
     }
 
 

@@ -4,7 +4,7 @@ import hashlib
 import io
 import json
 
-from pyinfra import host
+from pyinfra import host, state
 from pyinfra.operations import files, server
 
 from serving import drift
@@ -22,9 +22,9 @@ ANSWER_WITHIN_S = 5.0
 @step("Release")
 def staged(release: Release) -> None:
     """Only files under the release's own folder: nothing that runs changes."""
-    state, folder = release.plan.state, f"{RELEASES}/{release.digest}"
+    found, folder = release.plan.state, f"{RELEASES}/{release.digest}"
     for path, text in ((release.path, release.document), (release.gates_path, release.gates)):
-        if _sha256_on_host(state, path) != hashlib.sha256(text.encode()).hexdigest():
+        if _sha256_on_host(found, path) != hashlib.sha256(text.encode()).hexdigest():
             files.put(
                 name=f"Stage {path.removeprefix(folder + '/')} of release {release.digest}",
                 src=io.BytesIO(text.encode()),
@@ -38,9 +38,9 @@ def staged(release: Release) -> None:
 @step("Activation")
 def active(release: Release) -> None:
     """Restart is derived from the machine: from what each process was started from, never from this run's changes."""
-    state = release.plan.state
-    units, differences = drift.to_start(release, state), drift.to_put_right(release, state)
-    if units or not drift.is_proven(release, state):
+    found = release.plan.state
+    units, differences = drift.to_start(release, found), drift.to_put_right(release, found)
+    if units or not drift.is_proven(release, found):
         job_done(
             name=f"Activate release {release.digest}: {_effect(release, units)}",
             hostkit=hostkit_path(bundle.digest()),
@@ -56,12 +56,26 @@ def active(release: Release) -> None:
 
 @step("Question")
 def answering(release: Release) -> None:
+    plan, hostkit = release.plan, hostkit_path(bundle.digest())
     answers(
         name="Ask the server one real question",
-        hostkit=hostkit_path(bundle.digest()),
+        hostkit=hostkit,
         within_s=ANSWER_WITHIN_S,
-        summary=_summary(release.plan),
+        question={
+            "base": f"http://{_own_address(plan)}:{plan.units[-1].port}",
+            "model": plan.wanted.profile.served_model_name,
+            "credential": plan.wanted.api_key.path_on_host if plan.wanted.api_key else None,
+            "gates": plan.wanted.profile.gates.model_dump(),
+        },
+        summary=_summary(plan),
+        now=not state.ops[host],
     )
+
+
+def _own_address(plan: Plan) -> str:
+    """Where the host itself reaches its server."""
+    address = plan.units[-1].address
+    return "127.0.0.1" if address == "0.0.0.0" else address  # noqa: S104 (asked, not bound)
 
 
 def _summary(plan: Plan) -> list[str]:
@@ -85,10 +99,10 @@ def _effect(release: Release, units: list[str]) -> str:
     """What the activation means to who waits for tokens."""
     if not units:
         return "the server runs from it and is only proven again"
-    state = release.plan.state
-    record = state.records.get(release.plan.wanted.profile_name, {})
+    found = release.plan.state
+    record = found.records.get(release.plan.wanted.profile_name, {})
     past = f"about {record['start_s']:.0f} s, as last time" if "start_s" in record else "the first of this profile here"
-    running = [name for name, unit in state.units.items() if unit.active == "active" and name != TARGET]
+    running = [name for name, unit in found.units.items() if unit.active == "active" and name != TARGET]
     if not running:
         return f"starts {', '.join(units)} ({past})"
     return f"tokens stop: stops {', '.join(running)}, starts {', '.join(units)} ({past})"

@@ -27,14 +27,14 @@ print(json.dumps(package.inspection.inspect(json.loads(sys.argv[2]))))
 
 @cache
 def archive() -> bytes:
-    """hostkit.pyz: the same bytes for the same sources, wherever and whenever it is made."""
+    """hostkit.pyz: the same bytes for the same sources, wherever and whenever it is made (so it is not compressed)."""
     buffer = io.BytesIO(b"")
     buffer.write(b"#!/usr/bin/python3\n")
-    with zipfile.ZipFile(buffer, "a", zipfile.ZIP_DEFLATED) as pack:
+    with zipfile.ZipFile(buffer, "a", zipfile.ZIP_STORED) as pack:
         for name, source in [("__main__.py", _MAIN), *_sources()]:
             entry = zipfile.ZipInfo(name, date_time=(2026, 1, 1, 0, 0, 0))
             entry.external_attr = 0o644 << 16
-            pack.writestr(entry, source, zipfile.ZIP_DEFLATED)
+            pack.writestr(entry, source, zipfile.ZIP_STORED)
     return buffer.getvalue()
 
 
@@ -43,9 +43,13 @@ def _sources() -> list[tuple[str, str]]:
 
 
 @cache
+def sha256() -> str:
+    return hashlib.sha256(archive()).hexdigest()
+
+
 def digest() -> str:
-    """Names the archive by its sources, not by the compressor that packed them."""
-    return hashlib.sha256(json.dumps([_MAIN, *_sources()]).encode()).hexdigest()[:16]
+    """Names the archive on a host."""
+    return sha256()[:16]
 
 
 @cache

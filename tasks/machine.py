@@ -67,7 +67,7 @@ def _is_folder(found: File | None, owner: str, mode: str) -> bool:
 def _hostkit(state: HostState) -> None:
     path = hostkit_path(bundle.digest())
     found = state.files.get(path)
-    if found is None or found.mode != "755":
+    if found is None or (found.mode, found.sha256) != ("755", bundle.sha256()):
         files.put(
             name="Put hostkit onto the host",
             src=io.BytesIO(bundle.archive()),

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Generator
 from typing import Any
 
-from pyinfra import host
+from pyinfra import host, state
 from pyinfra.api import FactBase, StringCommand, operation
 from pyinfra.api.command import PyinfraCommand, QuoteString
 from pyinfra.api.host import Host
@@ -18,8 +18,8 @@ from tasks.follow import FollowJob
 class Answered(FactBase[dict[str, Any]]):
     """The outcome of one real question to the entry port: {"ok", "message", "total_s", "tokens"}."""
 
-    def command(self, hostkit: str, within_s: float) -> str:
-        return f"{shlex.quote(hostkit)} ask --within {within_s}; true"
+    def command(self, hostkit: str, within_s: float, question: dict[str, Any]) -> str:
+        return f"{shlex.join([hostkit, 'ask', '--within', str(within_s), json.dumps(question)])}; true"
 
     @staticmethod
     def default() -> dict[str, Any]:
@@ -31,12 +31,18 @@ class Answered(FactBase[dict[str, Any]]):
 
 
 @operation()
-def answers(hostkit: str, within_s: float, summary: list[str]) -> Generator[StringCommand, None, None]:
+def answers(
+    hostkit: str, within_s: float, question: dict[str, Any], summary: list[str], now: bool
+) -> Generator[StringCommand, None, None]:
     """The server gives the right answer to the profile's question within `within_s` seconds.
 
-    It changes nothing: a wrong answer fails the run and points to `status`, and restarts nothing.
+    It changes nothing: a wrong answer fails the run and points to `status`, and restarts nothing. Where it could not be
+    asked `now`, before this run's other operations, it is asked after them and not in a dry run.
     """
-    answer = host.get_fact(Answered, hostkit=hostkit, within_s=within_s)
+    if not now and not state.is_executing:
+        host.noop("asked at the end of the run")
+        return
+    answer = host.get_fact(Answered, hostkit=hostkit, within_s=within_s, question=question)
     if answer["ok"]:
         for line in [f"{answer['message']}  ({answer['tokens']} tokens, {answer['total_s']} s)", *summary]:
             host.log(line)
