@@ -28,9 +28,10 @@ def main(wanted: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     RESULTS.mkdir(exist_ok=True)
     for name in wanted or names():
-        rows: list[Row] = importlib.import_module(f"bench.{name}").measure()
-        for row in rows:
-            print(row)
+        rows: list[Row] = []
+        for row in importlib.import_module(f"bench.{name}").measure():
+            print(row, flush=True)  # at once: what was measured is not lost when the rest fails
+            rows.append(row)
         (RESULTS / f"{name}.json").write_text(json.dumps([vars(row) for row in rows], indent=1) + "\n")
     return 0
 

@@ -6,7 +6,7 @@ All take turns in one run, on the same hosts; values are medians of wall time. `
 import re
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,18 +22,16 @@ _ANSWERED = re.compile(r"tokens, ([\d.]+) s\)")
 _ASK = "TIMEFORMAT=%R; time sglang-box ask --within 5 >/dev/null"
 
 
-def measure() -> list[Row]:
-    """Rows for each number of hosts, then for one host far away. Raises timed.Failed when a run changes anything."""
-    rows: list[Row] = []
+def measure() -> Iterator[Row]:
+    """Rows for each number of hosts, and for one host far away. Raises timed.Failed when a run changes anything."""
     with hosts.served() as served, tempfile.TemporaryDirectory() as folder:
         for count, rounds in ROUNDS.items():
             chosen = served.first(count)
             state = same_state.write_down(chosen[0], Path(folder))
-            ansible.run(chosen, state, converged=False)  # it installs python3-apt for itself
-            rows += _compared(chosen, state, rounds, f"{count} host{'s' * (count > 1)}")
+            ansible.prepare(chosen, state)
+            yield from _compared(chosen, state, rounds, f"{count} host{'s' * (count > 1)}")
             if count == 1:
-                rows += _far_away(chosen[0], state)
-    return rows
+                yield from _far_away(chosen[0], state)
 
 
 def _far_away(host: Host, state: Path) -> list[Row]:

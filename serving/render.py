@@ -1,5 +1,6 @@
 """Renders templates/: what a host's files will hold."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ def options(argv: tuple[str, ...]) -> list[str]:
     return lines
 
 
-def render(template: str, **values: Any) -> str:
+@cache
+def _environment() -> Environment:
+    """One for all: it keeps the compiled templates, which are the same for every host."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
@@ -34,4 +37,8 @@ def render(template: str, **values: Any) -> str:
         autoescape=False,  # noqa: S701 (unit files, not HTML)
     )
     environment.filters["options"] = options
-    return environment.get_template(template).render(values)
+    return environment
+
+
+def render(template: str, **values: Any) -> str:
+    return _environment().get_template(template).render(values)

@@ -39,21 +39,31 @@ def version() -> str:
     return found.group(1)
 
 
-def run(hosts: Sequence[Host], state: Path, *, converged: bool = True) -> float:
-    """Wall time (s) of the playbook on the hosts. Raises timed.Failed, also for a change on a `converged` host."""
+def prepare(hosts: Sequence[Host], state: Path) -> None:
+    """Let Ansible install what it needs on the hosts: its apt module brings python3-apt by itself."""
+    _run(hosts, state, "--tags=packages")
+
+
+def run(hosts: Sequence[Host], state: Path) -> float:
+    """Wall time (s) of the playbook on the hosts. Raises timed.Failed unless it reached all and changed nothing."""
+    done = _run(hosts, state)
+    recap = {host: sum(map(int, counts)) for host, *counts in _RECAP.findall(done.stdout)}
+    if len(recap) != len(hosts) or any(recap.values()):
+        raise timed.Failed(f"Ansible was to change nothing on {len(hosts)} hosts:\n{done.stdout}")
+    return done.seconds
+
+
+def _run(hosts: Sequence[Host], state: Path, *options: str) -> timed.Timed:
     with tempfile.TemporaryDirectory(prefix="cp") as sockets:
-        done = timed.command(
+        return timed.command(
             str(environment() / "bin" / "ansible-playbook"),
             f"--inventory={','.join(host.name for host in hosts)},",
             f"--forks={len(hosts)}",
             f"--extra-vars=@{state}",
+            *options,
             str(PLAYBOOK),
             environment={**os.environ, **_settings(hosts[0], sockets)},
         )
-    recap = {host: sum(map(int, counts)) for host, *counts in _RECAP.findall(done.stdout)}
-    if len(recap) != len(hosts) or (converged and any(recap.values())):
-        raise timed.Failed(f"Ansible was to change nothing on {len(hosts)} hosts:\n{done.stdout}")
-    return done.seconds
 
 
 def _settings(host: Host, sockets: str) -> dict[str, str]:

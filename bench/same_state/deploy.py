@@ -38,6 +38,6 @@ for file in host.loop(state["files"]):
 for link in host.loop(state["links"]):
     files.link(name=f"Link {link['path']}", path=link["path"], target=link["target"])
 for unit in host.loop(state["units"]):
-    # Whether a target runs is more than this operation knows: it would start it in every run.
+    # The playbook only enables its target; this operation would also start a running one in every run.
     running = None if unit.endswith(".target") else True
     systemd.service(name=f"Unit {unit}", service=unit, running=running, enabled=True)
