@@ -84,6 +84,7 @@ def _bring_up(target: dict[str, Any], progress: Progress) -> list[Verdict]:
     verdicts = [Verdict("GPUs free", True, evidence, _GPUS_FREE_WITHIN_S)]
     for unit in target["units"]:
         verdicts += _start(target, unit, progress)
+    systemd.run("systemctl", "start", paths.TARGET)  # so that stopping the target stops its units
     release.mark_good(target["digest"])
     return verdicts
 

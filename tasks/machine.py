@@ -37,6 +37,7 @@ def _service_user(state: HostState) -> None:
             shell="/usr/sbin/nologin",
             home=paths.STATE,
             create_home=False,
+            ensure_home=False,
         )
 
 

@@ -88,6 +88,7 @@ def test_the_key_lies_in_one_file_of_roots(keyed: tuple[Host, Run, Path]) -> Non
     folders = (
         "/etc /opt/sglang/hostkit /var/lib/sglang /var/log /run/sglang /tmp /var/tmp /root /home /var/cache/sglang"
     )
+    host.run(["rm", "/root/pattern"])
     found = host.shell(f"grep -rlF {KEY} {folders} 2>/dev/null").stdout.split()
     assert found == ["/etc/sglang/credentials/engine.yaml"]
     assert host.run(["stat", "-c", "%a %U", found[0]]).stdout.split() == ["600", "root"]
