@@ -30,7 +30,11 @@ FATAL = re.compile(
     r"Capture cuda graph failed|OutOfMemoryError|Received sigquit|Watchdog timeout|Initialization failed"
     r"|unhandled system error|ninja: build stopped|\[Errno 98\]|address already in use"
 )
-_CAUSE = re.compile(r"\b\w*(?:Error|Exception)\b|error:|FATAL|Killed|cannot|failed", re.IGNORECASE)
+# The end of a Python traceback, which says best why a process ended; then any other word of trouble, but not what
+# the engine says of its own going down.
+_EXCEPTION = re.compile(r"^(?:\[[^]]*\]\s*)?[\w.]*(?:Error|Exception|Exit)\b:")
+_TROUBLE = re.compile(r"\berror\b|FATAL|Killed|cannot|failed", re.IGNORECASE)
+_GOING_DOWN = re.compile(r"Received sigquit|kill_process_tree|server_args=")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -96,7 +100,10 @@ def is_fatal(line: str) -> bool:
 
 
 def cause(lines: Sequence[str]) -> str:
-    """The line that says best why a process ended: the last one that speaks of an error, else the last one."""
-    said = [line for line in lines if line.strip() and "server_args=" not in line]
-    errors = [line for line in said if _CAUSE.search(line)]
-    return (errors or said or ["it logged nothing"])[-1].strip()
+    """The line that says best why a process ended: its exception, else its last word of trouble, else its last."""
+    said = [line.strip() for line in lines if line.strip() and not _GOING_DOWN.search(line)]
+    for pattern in (_EXCEPTION, _TROUBLE):
+        matching = [line for line in said if pattern.search(line)]
+        if matching:
+            return matching[-1]
+    return said[-1] if said else "it logged nothing"

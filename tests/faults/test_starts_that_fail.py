@@ -45,7 +45,8 @@ def job_events(host: Host) -> list[dict[str, object]]:
 def test_a_first_server_that_dies_is_reported_at_once_and_the_host_is_left_stopped(fresh: Host, project: Path) -> None:
     run = deploy(fresh, "--data", "profile=dies", project=project)
     assert run.code != 0
-    assert run.lines_with("OutOfMemoryError"), run.text
+    assert run.lines_with("failed step: sglang-server: started and healthy"), run.text
+    assert "torch.OutOfMemoryError: CUDA out of memory" in run.lines_with("failed step")[0]
     assert len(run.lines_with("  | ")) == 20, "the last 20 journal lines of this start are shown"
     assert run.lines_with("stopped and not serving (code 4)"), run.text
     assert unit(fresh, "ActiveState") == ["inactive"]

@@ -115,6 +115,11 @@ def test_the_cause_is_the_last_line_that_speaks_of_an_error() -> None:
     ]
     assert journal.cause(lines) == "ValueError: no such model"
     assert journal.cause([]) == "it logged nothing"
+    assert journal.cause(["usage: launch_server", "launch_server: error: ambiguous option"]).endswith(
+        "ambiguous option"
+    )
+    sigquit = "[2026-11-30] Received sigquit from a child process. It usually means the child failed."
+    assert journal.cause(["torch.OutOfMemoryError: CUDA out of memory.", sigquit]).startswith("torch.OutOfMemoryError")
 
 
 def test_bytes_and_colours_of_the_journal_become_text() -> None:
