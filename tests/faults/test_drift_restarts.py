@@ -24,7 +24,7 @@ def test_starts_anew(host: Host, name: str) -> None:
 ENGINE_DAMAGE = {
     "a package changed": "rm -r {e}/lib/python3.*/site-packages/idna-*.dist-info",
     "a file deleted": "rm {e}/lib/python3.*/site-packages/idna/core.py",
-    "a file added": "touch {e}/lib/python3.*/site-packages/sitecustomize.py",
+    "a file added": "touch {e}/lib/python3.11/site-packages/added.py",
 }
 
 

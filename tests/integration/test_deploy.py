@@ -59,6 +59,29 @@ def test_systemd_finds_no_fault_in_the_units(host: Host) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_the_unit_is_hardened(host: Host) -> None:
+    """2.0 or less of 10 by systemd's own measure."""
+    last = (
+        host.run(["systemd-analyze", "security", "--no-pager", "sglang-server.service"]).stdout.strip().splitlines()[-1]
+    )
+    assert float(last.split(": ")[1].split()[0]) <= 2.0
+
+
+def test_the_unit_reaches_its_own_gpu_and_no_other(host: Host) -> None:
+    """Seen from inside of the unit's control group: the stand-in's nodes have no driver, so ENXIO means allowed."""
+    minors = host.run(["nvidia-smi", "-q"]).stdout
+    own = int(next(line for line in minors.splitlines() if "Minor Number" in line).split(":")[1])
+    group = "/sys/fs/cgroup" + unit(host, "ControlGroup")[0]
+
+    def opened(minor: int) -> str:
+        script = f"echo $$ >{group}/cgroup.procs; exec head -c1 /dev/nvidia{minor}"
+        return host.run(["env", "LC_ALL=C", "sh", "-c", script], check=False).stderr
+
+    assert "No such device or address" in opened(own)
+    others = [opened(minor) for minor in range(8) if minor != own]
+    assert all("Operation not permitted" in text for text in others), others
+
+
 def test_a_second_run_changes_nothing_and_asks_its_question(host: Host) -> None:
     pid, started = main_pid(host), unit(host, "InvocationID")
     run = deploy(host)
@@ -124,6 +147,20 @@ def refused(host: Host, *words: str, project: Path = playbook.ROOT) -> str:
 )
 def test_a_wrong_setting_is_refused(host: Host, setting: str, expected: str) -> None:
     assert expected in refused(host, "--data", setting)
+
+
+def test_a_run_that_needs_a_restart_is_refused_where_none_is_allowed(host: Host) -> None:
+    text = refused(host, "--data", "restart=never", "--data", "port=30001")
+    assert 'restart = "never": this run would start or restart sglang-server.service' in text
+    run = deploy(host, "--data", "restart=never")
+    assert (run.code, run.changed) == (0, 0), "a run that needs none is not refused"
+
+
+def test_a_dry_run_says_that_tokens_stop_and_for_how_long(host: Host) -> None:
+    [stage, _, activate] = playbook.would_change(host, "--data", "port=30001")
+    assert "Stage release.json" in stage
+    assert "tokens stop: stops sglang-server.service, starts sglang-server.service (about" in activate
+    assert "s, as last time)" in activate
 
 
 def test_an_unknown_argument_in_a_profile_is_refused(host: Host, tmp_path: Path) -> None:
