@@ -5,18 +5,20 @@ it was. Runs as a transient unit under the host's lock.
 """
 
 import json
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 from hostkit import atomic, events, gates, gpus, ours, paths, release, started, systemd
 from hostkit.events import Progress, Result, Verdict
-from hostkit.journal import Journal, cause
+from hostkit.journal import Journal
 from hostkit.ladder import Climb, StepFailed, climb
 
 _GPUS_FREE_WITHIN_S = 90
 _EXCERPT_LINES = 20
 _INTENT = paths.STATE / "intent.json"
+_FAULTS = (OSError, subprocess.SubprocessError, release.Damaged)
 
 
 class NotServing(Exception):
@@ -28,7 +30,7 @@ class NotServing(Exception):
 
 
 def activate(request: dict[str, Any], progress: Progress) -> Result:
-    """request: {"release": digest}. The outcome says in its code what the host does now (see DESIGN: exit codes)."""
+    """request: {"release": digest}. The code of the result says what the host does now (hostkit/events.py)."""
     wanted = request["release"]
     try:
         new = release.load(wanted)
@@ -40,10 +42,15 @@ def activate(request: dict[str, Any], progress: Progress) -> Result:
     try:
         verdicts += _bring_up(new, progress)
         result = Result(events.OK, f"release {wanted} serves", verdicts)
-    except NotServing as failure:
-        result = _go_back(wanted, previous, failure, progress)
-    _INTENT.unlink()
+    except (NotServing, *_FAULTS) as problem:
+        result = _go_back(wanted, previous, _as_failure(problem), progress)
+    _INTENT.unlink(missing_ok=True)
     return result
+
+
+def _as_failure(problem: Exception) -> NotServing:
+    """A full disk or a command that fails leaves the new release as little serving as a server that died."""
+    return problem if isinstance(problem, NotServing) else NotServing(f"{type(problem).__name__}: {problem}", [], [])
 
 
 def _before_any_change(new: dict[str, Any], progress: Progress) -> list[Verdict]:
@@ -168,10 +175,10 @@ def _go_back(wanted: str, previous: str | None, failure: NotServing, progress: P
     progress.tell("rollback", f"starting {previous}, which served before")
     try:
         verdicts = _bring_up(release.load(previous), progress)
-    except (NotServing, release.Damaged) as second:
+    except (NotServing, *_FAULTS) as second:
         stop_all(progress)
         release.set_inactive()
         message = f"{what}. The release before, {previous}, does not serve either: {second}. The host is stopped"
-        return Result(events.STOPPED, message, failure.verdicts, [*failure.excerpt, cause(failure.excerpt)])
+        return Result(events.STOPPED, message, failure.verdicts, failure.excerpt)
     message = f"{what}. Release {previous} serves again"
     return Result(events.ROLLED_BACK, message, [*failure.verdicts, *verdicts], failure.excerpt)

@@ -10,6 +10,8 @@ from typing import Any
 
 from hostkit import atomic
 
+# hostkit's exit codes: done; a fault; refused before any change; serving as before; stopped and not serving; another
+# job holds the host; serving but not accepted.
 OK, FAILED, REFUSED, ROLLED_BACK, STOPPED, LOCKED, NOT_ACCEPTED = range(7)
 
 

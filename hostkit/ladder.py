@@ -54,7 +54,7 @@ def climb(run: Climb) -> None:
     for name, limit_s, step in steps:
         try:
             evidence, ok = step(run), True
-        except (StepFailed, client.WrongAnswer) as problem:
+        except (StepFailed, client.WrongAnswer, OSError) as problem:
             evidence, ok = str(problem), False
         run.verdicts.append(Verdict(f"{run.unit['name']}: {name}", ok, evidence, limit_s))
         run.progress.tell("ladder", f"{name}: {evidence}", unit=run.unit["name"])
