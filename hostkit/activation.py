@@ -5,7 +5,6 @@ it was. Runs as a transient unit under the host's lock.
 """
 
 import json
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from hostkit.ladder import Climb, StepFailed, climb
 _GPUS_FREE_WITHIN_S = 90
 _EXCERPT_LINES = 20
 _INTENT = paths.STATE / "intent.json"
-_FAULTS = (OSError, subprocess.SubprocessError, release.Damaged)
 
 
 class NotServing(Exception):
@@ -34,23 +32,43 @@ def activate(request: dict[str, Any], progress: Progress) -> Result:
     wanted = request["release"]
     try:
         new = release.load(wanted)
+        release.gates(wanted)
+        ran = _runs(new)
         verdicts = _before_any_change(new, progress)
-    except (gates.NotMet, release.Damaged, gpus.DriverError) as problem:
-        return Result(events.REFUSED, f"refused, nothing was changed: {problem}")
+    except Exception as problem:  # whatever it is, nothing was changed yet
+        return Result(events.REFUSED, f"refused, nothing was changed: {_said(problem)}")
     previous = release.last_good()
     atomic.write(_INTENT, json.dumps({"schema": 1, "from": release.active(), "to": wanted, "since": time.time()}))
     try:
-        verdicts += _bring_up(new, progress)
+        verdicts += _bring_up(new, progress, ran)
         result = Result(events.OK, f"release {wanted} serves", verdicts)
-    except (NotServing, *_FAULTS) as problem:
-        result = _go_back(wanted, previous, _as_failure(problem), progress)
+    except Exception as problem:  # a full disk leaves the release as little serving as a server that died
+        result = _after_failure(new, previous, ran, _as_failure(problem), progress)
     _INTENT.unlink(missing_ok=True)
     return result
 
 
+def _said(problem: Exception) -> str:
+    known = isinstance(problem, NotServing | gates.NotMet | release.Damaged | gpus.DriverError)
+    return str(problem) if known else f"{type(problem).__name__}: {problem}"
+
+
 def _as_failure(problem: Exception) -> NotServing:
-    """A full disk or a command that fails leaves the new release as little serving as a server that died."""
-    return problem if isinstance(problem, NotServing) else NotServing(f"{type(problem).__name__}: {problem}", [], [])
+    return problem if isinstance(problem, NotServing) else NotServing(_said(problem), [], [])
+
+
+def _after_failure(
+    new: dict[str, Any], previous: str | None, ran: bool, failure: NotServing, progress: Progress
+) -> Result:
+    """A server that ran before from this very release, and was only to be proven again, is never stopped for it."""
+    if ran and _runs(new):
+        message = f"release {new['digest']} goes on running as before, but was not proven: {failure}"
+        return Result(events.NOT_ACCEPTED, message, failure.verdicts, failure.excerpt)
+    try:
+        return _go_back(new["digest"], previous, failure, progress)
+    except Exception as problem:
+        message = f"release {new['digest']} does not serve: {failure}. Going back failed as well: {_said(problem)}"
+        return Result(events.STOPPED, message, failure.verdicts, failure.excerpt)
 
 
 def _before_any_change(new: dict[str, Any], progress: Progress) -> list[Verdict]:
@@ -68,29 +86,35 @@ def _before_any_change(new: dict[str, Any], progress: Progress) -> list[Verdict]
     return verdicts
 
 
-def _bring_up(target: dict[str, Any], progress: Progress) -> list[Verdict]:
-    """Stop what runs, prove the GPUs free, install and start the target; what runs from it already is only proven.
+def _bring_up(target: dict[str, Any], progress: Progress, runs: bool) -> list[Verdict]:
+    """Stop what runs, prove the GPUs free, install and start the target; where it `runs` already it is only proven.
 
     Raises NotServing.
     """
-    if _runs(target):
+    if runs:
         release.install(target)
         release.set_active(target["digest"])
         verdicts = [verdict for unit in target["units"] for verdict in _prove(target, unit, progress)]
         release.mark_good(target["digest"])
         return verdicts
     stop_all(progress)
-    cards = [pci for unit in target["units"] for pci in unit["gpus"]]
     try:
-        evidence = gates.gpus_free(cards, _GPUS_FREE_WITHIN_S)
+        free = _gpus_free(target)
     except (gates.NotMet, gpus.DriverError) as problem:
         raise NotServing(f"the GPUs are not free: {problem}", [], []) from None
-    progress.tell("gpus", evidence)
+    progress.tell("gpus", free.evidence)
+    return [free, *_install_and_start(target, progress)]
+
+
+def _gpus_free(target: dict[str, Any]) -> Verdict:
+    cards = [pci for unit in target["units"] for pci in unit["gpus"]]
+    return Verdict("GPUs free", True, gates.gpus_free(cards, _GPUS_FREE_WITHIN_S), _GPUS_FREE_WITHIN_S)
+
+
+def _install_and_start(target: dict[str, Any], progress: Progress) -> list[Verdict]:
     release.install(target)
     release.set_active(target["digest"])
-    verdicts = [Verdict("GPUs free", True, evidence, _GPUS_FREE_WITHIN_S)]
-    for unit in target["units"]:
-        verdicts += _start(target, unit, progress)
+    verdicts = [verdict for unit in target["units"] for verdict in _start(target, unit, progress)]
     systemd.run("systemctl", "start", paths.TARGET)  # so that stopping the target stops its units
     release.mark_good(target["digest"])
     return verdicts
@@ -101,7 +125,7 @@ def stop_all(progress: Progress) -> None:
     running = [unit for unit in systemd.show(*ours.services()).values() if unit.active not in ("inactive", "failed")]
     for unit in running:
         progress.tell("stop", f"{unit.name}, pid {unit.main_pid}", unit=unit.name)
-        systemd.run("systemctl", "stop", unit.name, timeout_s=release.STOP_LIMIT_S)
+        systemd.stop(unit.name, release.STOP_LIMIT_S)
     systemd.run("systemctl", "reset-failed", *ours.services(), check=False)
 
 
@@ -174,11 +198,20 @@ def _go_back(wanted: str, previous: str | None, failure: NotServing, progress: P
         return Result(events.STOPPED, message, failure.verdicts, failure.excerpt)
     progress.tell("rollback", f"starting {previous}, which served before")
     try:
-        verdicts = _bring_up(release.load(previous), progress)
-    except (NotServing, *_FAULTS) as second:
+        verdicts = _start_again(release.load(previous), progress)
+    except Exception as second:
         stop_all(progress)
         release.set_inactive()
-        message = f"{what}. The release before, {previous}, does not serve either: {second}. The host is stopped"
+        message = f"{what}. The release before, {previous}, does not serve either: {_said(second)}. The host is stopped"
         return Result(events.STOPPED, message, failure.verdicts, failure.excerpt)
     message = f"{what}. Release {previous} serves again"
     return Result(events.ROLLED_BACK, message, [*failure.verdicts, *verdicts], failure.excerpt)
+
+
+def _start_again(previous: dict[str, Any], progress: Progress) -> list[Verdict]:
+    """Start what served before. Cards that are not quite free do not keep it from trying: it served beside that."""
+    try:
+        progress.tell("gpus", _gpus_free(previous).evidence)
+    except (gates.NotMet, gpus.DriverError) as problem:
+        progress.tell("gpus", f"not free, trying all the same: {problem}")
+    return _install_and_start(previous, progress)

@@ -59,11 +59,18 @@ def checkpoint_verified(release: dict[str, Any]) -> str:
 
 
 def no_foreign_holder(cards: Iterable[str], ours: Iterable[str]) -> str:
-    """No process outside of the units `ours` holds memory of the cards (PCI addresses)."""
+    """Nothing outside of the units `ours` holds memory of the cards (PCI addresses), seen or unseen."""
     cards, ours = set(cards), set(ours)
+    own_mib = dict.fromkeys(cards, 0)
     for use, process in gpus.uses_with_processes():
-        if use.pci in cards and process and process.unit not in ours:
+        if use.pci in cards and (process is None or process.unit not in ours):
             raise NotMet(f"GPU {use.pci}: {use.used_mib} MiB held by {describe(process)}; stop it first")
+        if use.pci in cards:
+            own_mib[use.pci] += use.used_mib
+    for gpu in gpus.gpus():
+        rest = gpu.memory_used_mib - own_mib.get(gpu.pci, 0)
+        if gpu.pci in cards and rest > IDLE_MIB:
+            raise NotMet(f"GPU {gpu.pci}: {rest} MiB in use by no process that nvidia-smi shows; free it first")
     return f"{len(cards)} GPUs held by nobody else"
 
 

@@ -28,7 +28,8 @@ STAGES: tuple[tuple[re.Pattern[str], str], ...] = (
 # Lines after which no start of SGLang succeeds, though its main process may live on.
 FATAL = re.compile(
     r"Capture cuda graph failed|OutOfMemoryError|Received sigquit|Watchdog timeout|Initialization failed"
-    r"|unhandled system error|ninja: build stopped|\[Errno 98\]|address already in use"
+    r"|unhandled system error|ninja: build stopped|\[Errno 9[89]\]|address already in use"
+    r"|error while attempting to bind"
 )
 # The end of a Python traceback, which says best why a process ended; then any other word of trouble, but not what
 # the engine says of its own going down.
@@ -57,6 +58,7 @@ class Journal:
             "--follow",
             "--lines=all",
             "--output=json",
+            "--all",
             "--quiet",
             f"_SYSTEMD_INVOCATION_ID={invocation_id}",
         ]

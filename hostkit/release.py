@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import stat
 import time
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,8 @@ def install(release: dict[str, Any]) -> None:
     It stops no unit of this release. A drop-in made by hand is kept under /var/lib/sglang/aside/.
     """
     for file in release["files"]:
-        atomic.write(Path(file["path"]), file["text"], mode=int(file["mode"], 8))
+        if not _is_right(Path(file["path"]), file):
+            atomic.write(Path(file["path"]), file["text"], mode=int(file["mode"], 8))
     for service in set(ours.services()) - set(services(release)):
         systemd.run("systemctl", "disable", "--quiet", "--now", service, check=False, timeout_s=STOP_LIMIT_S)
         (paths.UNITS / service).unlink(missing_ok=True)
@@ -48,6 +50,16 @@ def install(release: dict[str, Any]) -> None:
         _set_drop_ins_aside(service)
     systemd.run("systemctl", "daemon-reload")
     systemd.run("systemctl", "enable", "--quiet", paths.TARGET, *services(release))
+
+
+def _is_right(path: Path, file: dict[str, Any]) -> bool:
+    """Whether the file needs no writing: a disk that is full must not keep a release from coming back."""
+    if not path.is_file() or path.is_symlink():
+        return False
+    info = path.stat()
+    return (f"{stat.S_IMODE(info.st_mode):o}", info.st_uid, info.st_gid) == (file["mode"], 0, 0) and (
+        path.read_text(encoding="utf-8", errors="replace") == file["text"]
+    )
 
 
 def _set_drop_ins_aside(service: str) -> None:

@@ -34,6 +34,14 @@ def run(*command: str, timeout_s: float = 30, check: bool = True) -> str:
     return done.stdout
 
 
+def stop(name: str, within_s: float) -> None:
+    """Stop the unit; its control group is killed when it does not end in time."""
+    try:
+        run("systemctl", "stop", name, timeout_s=within_s, check=False)
+    except subprocess.TimeoutExpired:
+        run("systemctl", "kill", "--signal=KILL", name, check=False)
+
+
 def show(*names: str) -> dict[str, Unit]:
     """The named units, each in one call's time; a unit that does not exist has load "not-found"."""
     if not names:

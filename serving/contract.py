@@ -102,6 +102,11 @@ class Contract:
             raise Refused(problems)
         return Resolved(values, tuple(notes))
 
+    def by_dest(self, values: Mapping[str, Value]) -> dict[str, Value]:
+        """The values as the running server reports them: by argparse's dest, one value of many as a list."""
+        flags = {flag.name: flag for flag in self.flags}
+        return {flags[name].dest: _as_reported(flags[name], value) for name, value in values.items()}
+
     def argv(self, values: Mapping[str, Value]) -> list[str]:
         """The options in alphabetical order: the order of keys in a profile never matters."""
         return [part for flag in self.flags if flag.name in values for part in _words(flag, values[flag.name])]
@@ -153,6 +158,10 @@ def _item_problems(flag: Flag, item: Any, where: str) -> list[Problem]:
     if flag.type == "float" and not isinstance(item, int | float):
         return [Problem(where, key, f"takes a number, not {item!r}", "write digits without quotes")]
     return []
+
+
+def _as_reported(flag: Flag, value: Value) -> Value:
+    return [value] if flag.nargs in ("+", "*") and not isinstance(value, list) else value
 
 
 def _words(flag: Flag, value: Value) -> list[str]:

@@ -137,7 +137,7 @@ def _server(wanted: Wanted, python: str, gpus: tuple[Gpu, ...]) -> Unit:
         address=site.listen,
         port=site.port,
         argv=(interpreter, "-m", "sglang.launch_server", *engine.contract.argv({**arguments, **secret})),
-        arguments=arguments,
+        arguments=engine.contract.by_dest(arguments),
         environment={**_base_environment(wanted, python, gpus), **profile.environment},  # type: ignore[dict-item]
     )
 

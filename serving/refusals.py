@@ -186,7 +186,8 @@ def _checkpoint(plan: Plan) -> Iterator[Problem]:
 
 def _disk(plan: Plan) -> Iterator[Problem]:
     needs: dict[str, float] = {}
-    if plan.engine_digest not in plan.state.engines:
+    engine = plan.state.engines.get(plan.engine_digest)
+    if engine is None or engine["changed"]:
         needs["/opt/sglang"] = plan.wanted.engine.data.installed_gb * 1.15
     for folder, needed in needs.items():
         free = plan.state.free_gb.get(folder, 0.0)

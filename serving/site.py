@@ -1,13 +1,18 @@
 """Site settings: what group_data/all.py (and the files of narrower groups) say about a host."""
 
+import ipaddress
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from serving.files import Strict, parse
 
 WHERE = "group_data"
+
+
+def _address(text: str) -> str:
+    return text if text == "localhost" else str(ipaddress.ip_address(text))
 
 
 class Site(Strict):
@@ -15,7 +20,7 @@ class Site(Strict):
 
     profile: str
     models: str = Field(pattern=r"^/[^\s]*[^/\s]$")
-    listen: str
+    listen: Annotated[str, AfterValidator(_address)]
     port: int = Field(gt=0, lt=65536)
     restart: Literal["allow", "never"]
     engine: str | None = None

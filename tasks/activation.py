@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import shlex
 
 from pyinfra import host, state
 from pyinfra.operations import files, server
@@ -86,11 +87,11 @@ def _summary(plan: Plan) -> list[str]:
     )
     file = plan.wanted.site.api_key_file
     json_type = "'content-type: application/json'"
-    key = f' -H "Authorization: Bearer $(cat {file})"' if file else ""
+    key = f" -H @<(printf 'Authorization: Bearer %s' \"$(cat {file})\")" if file else ""
     return [
         f"endpoint   http://127.0.0.1:{port}/v1 on {host.name}, model {model}",
         f"from here  ssh -L {port}:127.0.0.1:{port} {host.name}",
-        f"ask        curl -s 127.0.0.1:{port}/v1/chat/completions{key} -H {json_type} -d '{question}'",
+        f"ask        curl -s 127.0.0.1:{port}/v1/chat/completions{key} -H {json_type} -d {shlex.quote(question)}",
         f"logs       journalctl --namespace=sglang --unit={plan.units[-1].name} --follow",
     ]
 

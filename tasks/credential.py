@@ -17,5 +17,10 @@ def present(release: Release) -> None:
     if key and difference:
         name = f"Put {ApiKey.path_on_host} ({difference})"
         credential_present(name=name, hostkit=hostkit_path(bundle.digest()), key=key)
-    elif difference:
-        files.file(name=f"Remove {ApiKey.path_on_host} ({difference})", path=ApiKey.path_on_host, present=False)
+
+
+@step("Credential")
+def gone(release: Release) -> None:
+    """After the activation: until then the running server may need it to start again."""
+    if release.plan.wanted.api_key is None and drift.credential_differs(release, release.plan.state):
+        files.file(name=f"Remove {ApiKey.path_on_host} (no longer used)", path=ApiKey.path_on_host, present=False)

@@ -1,6 +1,7 @@
 """The host itself: packages, service user, folders, and hostkit. Only what the look found different."""
 
 import io
+import shlex
 
 from pyinfra.operations import apt, files, server
 
@@ -52,12 +53,16 @@ def _folders(release: Release) -> None:
         (paths.RELEASES, root, "755"),
         (paths.CACHES, root, "755"),
         (release.plan.cache_folder, service, "700"),
-        (release.plan.wanted.site.models, root, "755"),
     ]
     found = release.plan.state.files
+    models = release.plan.wanted.site.models
+    if models not in found:  # the operator's own, link or not, as he likes it
+        wanted.append((models, root, "755"))
     different = [folder for folder in wanted if not _is_folder(found.get(folder[0]), *folder[1:])]
     if different:
-        commands = [f"install -d -o {owner} -g {owner} -m {mode} {path}" for path, owner, mode in different]
+        commands = [
+            f"install -d -o {owner} -g {owner} -m {mode} {shlex.quote(path)}" for path, owner, mode in different
+        ]
         server.shell(name=f"Create {len(different)} folders", commands=[" && ".join(commands)])
 
 

@@ -18,10 +18,15 @@ def make() -> Release | None:
     try:
         return _make()
     except Refused as refusal:
-        for line in str(refusal).splitlines():
-            logger.error(f"{host.print_prefix}{line}")
-        state.fail_hosts({host})
+        refuse(refusal)
         return None
+
+
+def refuse(refusal: Refused) -> None:
+    """Say every reason, and count this host as failed."""
+    for line in str(refusal).splitlines():
+        logger.error(f"{host.print_prefix}{line}")
+    state.fail_hosts({host})
 
 
 def _make() -> Release:

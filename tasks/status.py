@@ -8,14 +8,20 @@ from rich.console import Console
 from rich.table import Table
 
 from serving.paths import RELEASES
+from serving.problems import Refused
 from serving.schemas import HostState
 from serving.site import load_site
 from tasks import look
+from tasks.plan import refuse
 
 
 def show() -> None:
     """Print one table for the host, from one look."""
-    state = look.inspect(load_site(host.data.dict()))
+    try:
+        state = look.inspect(load_site(host.data.dict()))
+    except Refused as refusal:
+        refuse(refusal)
+        return
     table = Table(title=f"{host.name}: {state.os}, driver {state.driver or state.driver_error}", title_justify="left")
     table.add_column("what")
     table.add_column("state", overflow="fold")
