@@ -47,6 +47,8 @@ def test_an_engine_folder_that_is_half_there_is_made_anew(host: Host) -> None:
     engine = host.shell(f"readlink -f {ENGINE}").stdout.strip()
     pid = main_pid(host)
     host.shell(f"rm {engine}/engine.json; mkdir -p {engine}.partial/lib", check=True)
+    [named] = would_change(host)
+    assert "Install sandbox-light (not installed)" in named
     run = deploy(host)
     assert (run.code, run.changed) == (0, 1), run.text
     assert (main_pid(host), ask(host)) == (pid, "4")
@@ -55,6 +57,7 @@ def test_an_engine_folder_that_is_half_there_is_made_anew(host: Host) -> None:
 
 def test_a_removed_service_user_is_added_again(host: Host) -> None:
     host.shell("systemctl stop sglang-server; userdel sglang", check=True)
+    assert "Add the service user sglang" in would_change(host)[0]
     run = deploy(host)
     assert (run.code, ask(host)) == (0, "4"), run.text
     assert would_change(host) == []
