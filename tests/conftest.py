@@ -43,3 +43,13 @@ def host(served: tuple[Host, playbook.Run]) -> Host:
     """The shared host, served."""
     assert served[1].code == 0, served[1].text
     return served[0]
+
+
+@pytest.fixture
+def bare(sandbox: Sandbox, served: tuple[Host, playbook.Run]) -> Iterator[Host]:
+    """A bare host that has the engine already, kept from the served one."""
+    assert served[1].code == 0, served[1].text
+    sandbox.down("bare")
+    [host] = sandbox.up("bare")
+    yield host
+    sandbox.down(host.name)

@@ -3,7 +3,6 @@
 import itertools
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,16 +16,6 @@ from tests.playbook import ask, deploy, would_change
 pytestmark = pytest.mark.host
 
 STEPS_OF_A_FIRST_RUN = 9
-
-
-@pytest.fixture
-def bare(sandbox: Sandbox, served: tuple[Host, playbook.Run]) -> Iterator[Host]:
-    """A bare host that has the engine already (kept from the served one)."""
-    assert served[1].code == 0, served[1].text
-    sandbox.down("bare")
-    [host] = sandbox.up("bare")
-    yield host
-    sandbox.down(host.name)
 
 
 def start(host: Host, *words: str) -> subprocess.Popen[str]:

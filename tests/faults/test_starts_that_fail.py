@@ -3,7 +3,6 @@
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,31 +26,21 @@ def project(tmp_path: Path) -> Path:
     return copy
 
 
-@pytest.fixture
-def fresh(sandbox: Sandbox, served: tuple[Host, playbook.Run]) -> Iterator[Host]:
-    """A bare host that has the engine already (kept from the served one)."""
-    assert served[1].code == 0, served[1].text
-    sandbox.down("fresh")
-    [host] = sandbox.up("fresh")
-    yield host
-    sandbox.down(host.name)
-
-
 def job_events(host: Host) -> list[dict[str, object]]:
     lines = host.read_file("/run/sglang/jobs/activation/events.jsonl").splitlines()
     return [json.loads(line) for line in lines]
 
 
-def test_a_first_server_that_dies_is_reported_at_once_and_the_host_is_left_stopped(fresh: Host, project: Path) -> None:
-    run = deploy(fresh, "--data", "profile=dies", project=project)
+def test_a_first_server_that_dies_is_reported_at_once_and_the_host_is_left_stopped(bare: Host, project: Path) -> None:
+    run = deploy(bare, "--data", "profile=dies", project=project)
     assert run.code != 0
     assert run.lines_with("failed step: sglang-server: started and healthy"), run.text
     assert "torch.OutOfMemoryError: CUDA out of memory" in run.lines_with("failed step")[0]
     assert len(run.lines_with("  | ")) == 20, "the last 20 journal lines of this start are shown"
     assert run.lines_with("stopped and not serving (code 4)"), run.text
-    assert unit(fresh, "ActiveState") == ["inactive"]
-    again = deploy(fresh)
-    assert (again.code, ask(fresh)) == (0, "4"), again.text
+    assert unit(bare, "ActiveState") == ["inactive"]
+    again = deploy(bare)
+    assert (again.code, ask(bare)) == (0, "4"), again.text
 
 
 def test_a_main_process_that_ends_while_starting_is_noticed_within_two_seconds(host: Host, project: Path) -> None:
@@ -81,6 +70,20 @@ def test_a_new_release_that_dies_leaves_the_host_with_the_one_that_served(host: 
     assert ask(host) == "4"
     after = deploy(host)
     assert (after.code, after.changed) == (0, 0), after.text
+
+
+def test_a_running_server_that_cannot_be_proven_again_is_not_stopped_for_it(host: Host, project: Path) -> None:
+    """The gate is what is wrong here: it expects another answer than the right one."""
+    profile = project / "group_data/profiles/sandbox.yaml"
+    profile.write_text(profile.read_text().replace('answer: "4"', 'answer: "5"'))
+    pid = main_pid(host)
+    host.run(["rm", "/var/lib/sglang/last-good"])
+    run = deploy(host, project=project)
+    assert run.code != 0
+    assert run.lines_with("serving but not accepted (code 6)"), run.text
+    assert (main_pid(host), ask(host)) == (pid, "4")
+    again = deploy(host)
+    assert (again.code, main_pid(host)) == (0, pid), again.text
 
 
 def test_an_argument_that_only_the_engine_refuses_takes_nothing_down(host: Host, project: Path) -> None:
