@@ -37,6 +37,7 @@ _WATCHED = (
     "/opt/sglang/*",
     "/opt/sglang/hostkit/*/*",
     "/opt/sglang/uv/*",
+    "/opt/sglang/engines/*.lock",
     "/var/cache/sglang",
     "/var/cache/sglang/*",
     "/var/lib/sglang",

@@ -1,19 +1,16 @@
 """Stages the release and takes the host to it, where the host is not there yet."""
 
-import hashlib
-import io
 import json
 import shlex
 
 from pyinfra import host, state
-from pyinfra.operations import files, server
+from pyinfra.operations import server
 
 from serving import drift
-from serving.paths import RELEASES, TARGET
+from serving.paths import TARGET
 from serving.plan import Plan, hostkit_path
 from serving.release import Release
-from serving.schemas import HostState
-from tasks import bundle
+from tasks import bundle, put
 from tasks.operations import answers, job_done
 from tasks.step import step
 
@@ -23,17 +20,10 @@ ANSWER_WITHIN_S = 5.0
 @step("Release")
 def staged(release: Release) -> None:
     """Only files under the release's own folder: nothing that runs changes."""
-    found, folder = release.plan.state, f"{RELEASES}/{release.digest}"
+    found = release.plan.state
     for path, text in ((release.path, release.document), (release.gates_path, release.gates)):
-        if _sha256_on_host(found, path) != hashlib.sha256(text.encode()).hexdigest():
-            files.put(
-                name=f"Stage {path.removeprefix(folder + '/')} of release {release.digest}",
-                src=io.BytesIO(text.encode()),
-                dest=path,
-                mode="644",
-                user="root",
-                group="root",
-            )
+        name = f"Stage {path.rpartition('/')[2]} of release {release.digest}"
+        put.where_different(found, path, text.encode(), "644", name)
 
 
 @step("Activation")
@@ -107,8 +97,3 @@ def _effect(release: Release, units: list[str]) -> str:
     if not running:
         return f"starts {', '.join(units)} ({past})"
     return f"tokens stop: stops {', '.join(running)}, starts {', '.join(units)} ({past})"
-
-
-def _sha256_on_host(state: HostState, path: str) -> str | None:
-    found = state.files.get(path)
-    return found.sha256 if found else None

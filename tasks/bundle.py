@@ -43,13 +43,9 @@ def _sources() -> list[tuple[str, str]]:
 
 
 @cache
-def sha256() -> str:
-    return hashlib.sha256(archive()).hexdigest()
-
-
 def digest() -> str:
     """Names the archive on a host."""
-    return sha256()[:16]
+    return hashlib.sha256(archive()).hexdigest()[:16]
 
 
 @cache

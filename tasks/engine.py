@@ -1,14 +1,10 @@
 """The engine: the locked environment in a folder of its own, beside its predecessors."""
 
-import io
-
-from pyinfra.operations import files
-
 from serving import drift
 from serving.paths import ENGINES, INSTALLER
 from serving.plan import GROUP_DATA, hostkit_path
 from serving.release import Release
-from tasks import bundle
+from tasks import bundle, put
 from tasks.operations import job_done
 from tasks.step import step
 
@@ -25,18 +21,8 @@ def installed(release: Release) -> None:
     cost = f"{engine.data.download_gb} GB to fetch, {engine.data.installed_gb} GB on disk"
     why = f"changed since its installation: {', '.join(damage)}" if damage else "not installed"
     lock, uv_lock = f"{ENGINES}/{plan.engine_digest}.lock", f"{INSTALLER}/uv.lock"
-    files.put(
-        name=f"Put the lock of {engine.name} onto the host",
-        src=io.BytesIO(engine.lock),
-        dest=lock,
-        mode="644",
-    )
-    files.put(
-        name="Put the lock of uv onto the host",
-        src=io.BytesIO(UV_LOCK.read_bytes()),
-        dest=uv_lock,
-        mode="644",
-    )
+    put.where_different(plan.state, lock, engine.lock, "644", f"Put the lock of {engine.name} onto the host")
+    put.where_different(plan.state, uv_lock, UV_LOCK.read_bytes(), "644", "Put the lock of uv onto the host")
     job_done(
         name=f"Install {engine.name} ({why}): {cost}",
         hostkit=hostkit_path(bundle.digest()),

@@ -1,6 +1,5 @@
 """The host itself: packages, service user, folders, and hostkit. Only what the look found different."""
 
-import io
 import shlex
 
 from pyinfra.operations import apt, files, server
@@ -9,7 +8,7 @@ from serving import paths
 from serving.plan import hostkit_path
 from serving.release import Release
 from serving.schemas import File, HostState
-from tasks import bundle
+from tasks import bundle, put
 from tasks.look import PACKAGES
 from tasks.step import step
 
@@ -72,16 +71,7 @@ def _is_folder(found: File | None, owner: str, mode: str) -> bool:
 
 def _hostkit(state: HostState) -> None:
     path = hostkit_path(bundle.digest())
-    found = state.files.get(path)
-    if found is None or (found.mode, found.sha256) != ("755", bundle.sha256()):
-        files.put(
-            name="Put hostkit onto the host",
-            src=io.BytesIO(bundle.archive()),
-            dest=path,
-            mode="755",
-            user="root",
-            group="root",
-        )
+    put.where_different(state, path, bundle.archive(), "755", "Put hostkit onto the host")
     link = state.files.get(paths.CONSOLE_COMMAND)
     if link is None or link.target != path:
         files.link(

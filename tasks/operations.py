@@ -3,11 +3,12 @@
 import json
 import shlex
 from collections.abc import Generator
+from io import BytesIO
 from typing import Any
 
 from pyinfra import host, state
 from pyinfra.api import FactBase, StringCommand, operation
-from pyinfra.api.command import PyinfraCommand, QuoteString
+from pyinfra.api.command import FileUploadCommand, PyinfraCommand, QuoteString
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
@@ -79,3 +80,22 @@ class PutCredential(PyinfraCommand):
 def credential_present(hostkit: str, key: ApiKey) -> Generator[PyinfraCommand, None, None]:
     """The engine's credential on the host holds this key and is readable by root alone."""
     yield PutCredential(hostkit, key)
+
+
+@operation()
+def whole_file(path: str, content: bytes, mode: str) -> Generator[PyinfraCommand | StringCommand, None, None]:
+    """The file of root's holds this content: written beside, synced, and renamed, so that it is never there in part.
+
+    pyinfra's own put writes in place. The caller has seen that the file differs.
+    """
+    folder, fresh = path.rpartition("/")[0], f"{path}.new"
+    yield StringCommand("mkdir", "-p", QuoteString(folder))
+    yield FileUploadCommand(BytesIO(content), fresh, remote_temp_filename=host.get_temp_filename(fresh))
+    finish = [
+        ["chown", "root:root", fresh],
+        ["chmod", mode, fresh],
+        ["sync", fresh],
+        ["mv", "-fT", fresh, path],
+        ["sync", folder],
+    ]
+    yield StringCommand(" && ".join(map(shlex.join, finish)))
