@@ -14,16 +14,18 @@ def main(argv: list[str]) -> int:
 
         return engine_parser.main(argv[1:])
     options = _parser().parse_args(argv)
-    from hostkit import console, credential, jobs, started
+    from hostkit import console
+
+    if options.command == "ask":
+        answer = console.ask(options.within, json.loads(options.question) if options.question else None)
+        print(json.dumps(answer))
+        return 0 if answer["ok"] else 1
+    from hostkit import credential, jobs, started
 
     if options.command == "status":
         return console.status()
     if options.command == "started":
         started.note(options.unit)
-    elif options.command == "ask":
-        answer = console.ask(options.within, json.loads(options.question) if options.question else None)
-        jobs.print_json(answer)
-        return 0 if answer["ok"] else 1
     elif options.command == "inspect":
         print(console.inspect(options.request))
     elif options.command == "start-job":

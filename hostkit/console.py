@@ -7,8 +7,6 @@ import json
 import time
 from typing import Any
 
-from hostkit import release
-
 
 def ask(within_s: float, question: dict[str, Any] | None) -> dict[str, Any]:
     """One real question: {"ok", "message"} and the answer's figures.
@@ -18,19 +16,26 @@ def ask(within_s: float, question: dict[str, Any] | None) -> dict[str, Any]:
     from hostkit import client, credential
 
     try:
-        asked = question or _question_of(release.active())
+        asked = question or _question_of_the_active_release()
         server = client.Server(asked["base"], credential.api_key(asked))
         answer = client.ask(server, asked["model"], asked["gates"], within_s)
-    except (client.WrongAnswer, release.Damaged, OSError) as problem:
+    except (client.WrongAnswer, OSError) as problem:
         return {"ok": False, "message": str(problem)}
     message = f"{asked['gates']['question']} -> {answer.text.strip()}"
     return {"ok": True, "message": message, "total_s": answer.total_s, "tokens": answer.tokens}
 
 
-def _question_of(digest: str | None) -> dict[str, Any]:
+def _question_of_the_active_release() -> dict[str, Any]:
+    """Raises OSError where there is none, or none that can be read."""
+    from hostkit import release
+
+    digest = release.active()
     if digest is None:
-        raise release.Damaged("no release is active on this host")
-    document = release.load(digest)
+        raise OSError("no release is active on this host")
+    try:
+        document = release.load(digest)
+    except release.Damaged as damage:
+        raise OSError(str(damage)) from None
     return {
         "base": release.base_url(document["units"][-1]),
         "model": document["served_model_name"],
@@ -41,7 +46,7 @@ def _question_of(digest: str | None) -> dict[str, Any]:
 
 def status() -> int:
     """Print what serves, with which release, on which GPUs; 0 when a unit of the playbook is active."""
-    from hostkit import gpus, ours, systemd
+    from hostkit import gpus, ours, release, systemd
 
     active, good = release.active(), release.last_good()
     print(f"active release   {active or 'none'}{' (last good)' if active and active == good else ''}")

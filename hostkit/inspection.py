@@ -243,7 +243,7 @@ def _engines() -> dict[str, Any]:
     for folder in sorted(paths.ENGINES.glob("*")):
         stamp = integrity.read_stamp(folder) if folder.is_dir() else None
         if stamp:
-            changed = integrity.changed(folder) or []
+            changed = integrity.changed_since(folder, stamp)
             found[folder.name] = {"package": stamp["package"], "versions": stamp["versions"], "changed": changed[:5]}
     return found
 

@@ -28,7 +28,12 @@ def changed(engine: Path) -> list[str] | None:
     stamp = read_stamp(engine)
     if stamp is None:
         return None
-    return sorted(name for name, mtime_ns in stamp["folders"].items() if _mtime_ns(engine / name) != mtime_ns)
+    return changed_since(engine, stamp)
+
+
+def changed_since(engine: Path, stamp: dict[str, Any]) -> list[str]:
+    """Folders of the engine that are not as in its stamp."""
+    return sorted(name for name, mtime_ns in stamp["folders"].items() if _mtime_ns(f"{engine}/{name}") != mtime_ns)
 
 
 def is_intact(engine: Path) -> bool:
@@ -43,7 +48,7 @@ def read_stamp(engine: Path) -> dict[str, Any] | None:
     return stamp if isinstance(stamp.get("folders"), dict) else None
 
 
-def _mtime_ns(path: Path) -> int | None:
+def _mtime_ns(path: str) -> int | None:
     try:
         return os.lstat(path).st_mtime_ns
     except OSError:

@@ -1,5 +1,7 @@
 """Makes the plan of a run, or refuses it before the first change with every reason at once."""
 
+from functools import cache
+
 from pyinfra import host, logger, state
 
 from serving import refusals
@@ -8,6 +10,9 @@ from serving.problems import Refused
 from serving.release import Release
 from serving.site import load_site
 from tasks import look
+
+# Hosts with the same settings share what the files say: it is read once a run.
+_wanted = cache(load_wanted)
 
 
 def make() -> Release | None:
@@ -31,7 +36,7 @@ def refuse(refusal: Refused) -> None:
 
 def _make() -> Release:
     site = load_site(host.data.dict())
-    wanted = load_wanted(site)
+    wanted = _wanted(site)
     release = Release(make_plan(wanted, look.inspect(site)))
     refusals.check(release.plan, release)
     for note in wanted.notes:
