@@ -13,5 +13,4 @@ checkpoint.verified(release)  # every byte as in the manifest
 credential.present(release)  # the API key, where there is one
 activation.staged(release)  # unit and environment files, beside those in use
 activation.active(release)  # stop, prove the GPUs free, start, prove; or go back
-credential.gone(release)  # the API key, where there is none any more
 activation.answering(release)  # one real question, in every run

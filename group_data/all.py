@@ -13,5 +13,10 @@ port = 30000
 # A file on this machine, of mode 600, that holds the API key; None asks callers for none.
 api_key_file = None
 
+# How much is proven before a start is called good: "quick" (right answers under load), "full" (also speed, a prompt
+# near the limit, the log, a second start), "auto" (full for what this host has not proven yet, else quick), "none"
+# (in an emergency: only that it answers).
+gates = "auto"
+
 # "never" refuses a run that would stop tokens, before any change.
 restart = "allow"

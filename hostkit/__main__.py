@@ -3,9 +3,11 @@
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-_JOBS = ("engine", "checkpoint", "activation")
+# Each command loads what it alone needs: `ask` and `inspect` are part of every run of the playbook.
+Command = Callable[[argparse.Namespace], int]
 
 
 def main(argv: list[str]) -> int:
@@ -14,91 +16,152 @@ def main(argv: list[str]) -> int:
 
         return engine_parser.main(argv[1:])
     options = _parser().parse_args(argv)
-    from hostkit import console
-
-    if options.command == "ask":
-        answer = console.ask(options.within, json.loads(options.question) if options.question else None)
-        print(json.dumps(answer))
-        return 0 if answer["ok"] else 1
-    from hostkit import credential, jobs, started
-
-    if options.command == "status":
-        return console.status()
-    if options.command == "started":
-        started.note(options.unit)
-    elif options.command == "inspect":
-        print(console.inspect(options.request))
-    elif options.command == "start-job":
-        return _start_job(options.kind, options.request)
-    elif options.command == "follow-job":
-        jobs.print_json(jobs.follow(options.kind, options.after, options.wait))
-    elif options.command == "run-job":
-        return _run_job(options.kind)
-    elif options.command == "install":
-        return _install(options.release)
-    elif options.command == "put-credential":
-        credential.put_from_stdin()
-    return 0
+    run: Command = options.run
+    return run(options)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="sglang-box", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    commands.add_parser("status", help="what serves, since when, on which GPUs")
-    ask = commands.add_parser("ask", help="one real question to the serving entry port")
+
+    def command(name: str, run: Command, text: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=text, description=text)
+        added.set_defaults(run=run)
+        return added
+
+    command("status", _status, "what serves, since when, on which GPUs; one line for each problem")
+    ask = command("ask", _ask, "one real question to the serving entry port")
     ask.add_argument("question", nargs="?", help="(playbook) what to ask, as JSON")
     ask.add_argument("--within", type=float, default=5.0, metavar="SECONDS")
-    inspect = commands.add_parser("inspect", help="the whole state of this host as JSON")
+    command("releases", _releases, "the releases on this host, with their verdicts")
+    command("start", _work, "start the active release and prove it")
+    command("stop", _work, "stop all that the playbook started, and show that the GPUs are free")
+    rollback = command("rollback", _work, "go back to the release that was good before, or to a named one")
+    rollback.add_argument("release", nargs="?")
+    hold = command("hold", _hold, "stop, and stay stopped whoever boots or deploys this host, until --off")
+    hold.add_argument("why", nargs="?", help="what the next one should know")
+    hold.add_argument("--off", action="store_true", help="let go; starts nothing")
+    inspect = command("inspect", _inspect, "the whole state of this host as JSON")
     inspect.add_argument("request", nargs="?", default='{"models": "/srv/models", "packages": []}')
-    install = commands.add_parser("install", help="put a release's files into /etc without a restart")
-    install.add_argument("release")
-    started = commands.add_parser("started", help="(units) note what a starting unit is started from")
-    started.add_argument("unit")
-    commands.add_parser("put-credential", help="(playbook) the engine's credential, from standard input")
-    for name, text in (("start-job", "start or join"), ("follow-job", "events of"), ("run-job", "body of")):
-        job = commands.add_parser(name, help=f"(playbook) {text} a job")
-        job.add_argument("kind", choices=_JOBS)
-        if name == "start-job":
-            job.add_argument("request")
-        if name == "follow-job":
-            job.add_argument("--after", type=int, default=0)
-            job.add_argument("--wait", type=float, default=5.0, metavar="SECONDS")
+    _add_internal(command)
     return parser
 
 
-def _run_job(kind: str) -> int:
-    from hostkit import activation, installer, jobs, verify
+def _add_internal(command: Callable[[str, Command, str], argparse.ArgumentParser]) -> None:
+    command("install", _install, "(playbook) put a release's files into /etc, restart nothing").add_argument("release")
+    command("started", _started, "(units) note what a starting unit is started from").add_argument("unit")
+    command("boot", _boot, "(boot) bring back what served before an activation was cut off")
+    command("put-credential", _put_credential, "(playbook) a key, from standard input").add_argument("name")
+    start = command("start-job", _start_job, "(playbook) start or join a job, and say its id")
+    start.add_argument("kind")
+    start.add_argument("request")
+    start.add_argument("--by", default="")
+    follow = command("follow-job", _follow_job, "(playbook) events of a job")
+    follow.add_argument("kind")
+    follow.add_argument("job")
+    follow.add_argument("--after", type=int, default=0)
+    follow.add_argument("--wait", type=float, default=5.0, metavar="SECONDS")
+    run = command("run-job", _run_job, "(units) body of a job")
+    run.add_argument("kind")
+    run.add_argument("job")
 
-    bodies: dict[str, jobs.Job] = {
-        "engine": installer.install,
-        "checkpoint": verify.verify,
-        "activation": activation.activate,
-    }
-    return jobs.work(kind, bodies[kind])
+
+def _ask(options: argparse.Namespace) -> int:
+    from hostkit import console
+
+    answer = console.ask(options.within, json.loads(options.question) if options.question else None)
+    print(json.dumps(answer))
+    return 0 if answer["ok"] else 1
 
 
-def _start_job(kind: str, request: str) -> int:
-    from hostkit import events, jobs
+def _inspect(options: argparse.Namespace) -> int:
+    from hostkit import console
+
+    print(console.inspect(options.request))
+    return 0
+
+
+def _status(_: argparse.Namespace) -> int:
+    from hostkit import console
+
+    return console.status()
+
+
+def _releases(_: argparse.Namespace) -> int:
+    from hostkit import console
+
+    return console.releases()
+
+
+def _work(options: argparse.Namespace) -> int:
+    from hostkit import console
+
+    request = {"release": options.release} if options.command == "rollback" else {}
+    return console.work(options.command, request)
+
+
+def _hold(options: argparse.Namespace) -> int:
+    from hostkit import console
+
+    return console.let_go() if options.off else console.hold(options.why)
+
+
+def _install(options: argparse.Namespace) -> int:
+    from hostkit import events, jobs, release
 
     try:
-        jobs.start(kind, json.loads(request))
+        with jobs.host_lock("install"):
+            release.install(release.load(options.release))
+            release.set_active(options.release)
+    except (jobs.Locked, release.Damaged) as problem:
+        print(problem, file=sys.stderr)
+        return events.LOCKED if isinstance(problem, jobs.Locked) else events.REFUSED
+    return 0
+
+
+def _started(options: argparse.Namespace) -> int:
+    from hostkit import started
+
+    started.note(options.unit)
+    return 0
+
+
+def _boot(_: argparse.Namespace) -> int:
+    from hostkit import recovery
+
+    recovery.begin()
+    return 0
+
+
+def _put_credential(options: argparse.Namespace) -> int:
+    from hostkit import credential
+
+    credential.put_from_stdin(options.name)
+    return 0
+
+
+def _start_job(options: argparse.Namespace) -> int:
+    from hostkit import events, jobs, work
+
+    try:
+        print(jobs.start(options.kind, json.loads(options.request), options.by, work.after(options.kind)))
     except jobs.Locked as locked:
         print(locked, file=sys.stderr)
         return events.LOCKED
     return 0
 
 
-def _install(digest: str) -> int:
-    from hostkit import events, jobs, release
+def _follow_job(options: argparse.Namespace) -> int:
+    from hostkit import jobs
 
-    try:
-        with jobs.host_lock("install"):
-            release.install(release.load(digest))
-            release.set_active(digest)
-    except (jobs.Locked, release.Damaged) as problem:
-        print(problem, file=sys.stderr)
-        return events.LOCKED if isinstance(problem, jobs.Locked) else events.REFUSED
+    print(json.dumps(jobs.follow(options.kind, options.job, options.after, options.wait)))
     return 0
+
+
+def _run_job(options: argparse.Namespace) -> int:
+    from hostkit import jobs, work
+
+    return jobs.work(options.kind, options.job, work.body(options.kind))
 
 
 if __name__ == "__main__":

@@ -62,9 +62,13 @@ def get_json(server: Server, path: str, within_s: float) -> Any:
         raise WrongAnswer(f"{path}: {error or type(error).__name__}") from None
 
 
-def chat(server: Server, model: str, question: str, within_s: float, max_tokens: int = 512) -> Answer:
-    """One streamed chat completion at temperature 0. Raises WrongAnswer when it fails or takes longer."""
+def chat(server: Server, model: str, question: str, within_s: float, max_tokens: int = 512, **more: Any) -> Answer:
+    """One streamed chat completion at temperature 0; `more` goes into the request as it is (ignore_eos, for one).
+
+    Raises WrongAnswer when it fails or takes longer.
+    """
     body = {
+        **more,
         "model": model,
         "messages": [{"role": "user", "content": question}],
         "temperature": 0,
@@ -79,6 +83,18 @@ def chat(server: Server, model: str, question: str, within_s: float, max_tokens:
                 raise WrongAnswer(f"HTTP {response.status}: {response.read().decode(errors='replace')[:200]}")
             return _read(response, started, within_s)
     except _NO_ANSWER as error:
+        raise WrongAnswer(f"no answer from {server.base}: {type(error).__name__}") from None
+
+
+def prompt_tokens(server: Server, model: str, prompt: str, within_s: float) -> int:
+    """Tokens of the prompt by the server's own count, when it has answered with one token. Raises WrongAnswer."""
+    body = {"model": model, "messages": [{"role": "user", "content": prompt}], "max_tokens": 1, "temperature": 0}
+    try:
+        with _response(server, "/v1/chat/completions", within_s, body) as response:
+            if response.status != 200:
+                raise WrongAnswer(f"HTTP {response.status}: {response.read().decode(errors='replace')[:200]}")
+            return int(json.loads(response.read())["usage"]["prompt_tokens"])
+    except (*_NO_ANSWER, ValueError, KeyError) as error:
         raise WrongAnswer(f"no answer from {server.base}: {type(error).__name__}") from None
 
 

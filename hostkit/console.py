@@ -4,6 +4,8 @@ Each command loads what it alone needs: `ask` is part of every run of the playbo
 """
 
 import json
+import os
+import sys
 import time
 from typing import Any
 
@@ -44,26 +46,64 @@ def _question_of_the_active_release() -> dict[str, Any]:
     }
 
 
-def status() -> int:
-    """Print what serves, with which release, on which GPUs; 0 when a unit of the playbook is active."""
-    from hostkit import gpus, ours, release, systemd
-
-    active, good = release.active(), release.last_good()
-    print(f"active release   {active or 'none'}{' (last good)' if active and active == good else ''}")
-    units = systemd.show(*ours.services())
-    for unit in units.values():
-        print(f"{unit.name:<24} {unit.active}/{unit.sub}, pid {unit.main_pid or '-'}, {unit.restarts} restarts")
-    try:
-        for card in gpus.gpus():
-            print(f"GPU {card.index} {card.pci}  {card.memory_used_mib}/{card.memory_total_mib} MiB")
-    except gpus.DriverError as error:
-        print(f"GPUs unknown: {error}")
-    return 0 if any(unit.active == "active" for unit in units.values()) else 1
-
-
 def inspect(request: str) -> str:
     from hostkit import inspection
 
     began = time.monotonic()
     document = inspection.inspect(json.loads(request))
     return json.dumps({**document, "took_s": round(time.monotonic() - began, 3)})
+
+
+def status() -> int:
+    """Print what serves in one look; 0 when it answers right and nothing is amiss."""
+    from hostkit import overview
+
+    lines, problems = overview.look()
+    print("\n".join([*lines, *(f"PROBLEM  {problem}" for problem in problems)]))
+    return 1 if problems else 0
+
+
+def releases() -> int:
+    from hostkit import overview
+
+    print("\n".join(overview.releases()))
+    return 0
+
+
+def work(kind: str, request: dict[str, Any]) -> int:
+    """Start the job or join it, show what it does, and end with its code. It goes on when this is interrupted."""
+    from hostkit import events, jobs
+    from hostkit import work as kinds
+
+    try:
+        job = jobs.start(kind, request, by=who(), after=kinds.after(kind))
+    except jobs.Locked as locked:
+        print(locked, file=sys.stderr)
+        return events.LOCKED
+    seen: dict[str, Any] = {"next": 0, "result": None}
+    while seen["result"] is None:
+        seen = jobs.follow(kind, job, seen["next"], wait_s=5.0)
+        for event in seen["events"]:
+            eta = f", about {event['eta_s']:.0f} s left" if event["eta_s"] else ""
+            print(f"{event['elapsed_s']:6.1f} s  {event['stage']}: {event['message']}{eta}", flush=True)
+    for line in seen["result"]["excerpt"]:
+        print(f"  | {line}")
+    print(seen["result"]["message"])
+    return int(seen["result"]["code"])
+
+
+def hold(why: str | None) -> int:
+    return work("hold", {"by": who(), "why": why or "no reason given"})
+
+
+def let_go() -> int:
+    from hostkit import hold as holds
+
+    held = holds.read()
+    holds.let_go()
+    print(f"was {holds.describe(held)}; `sglang-box start` starts it" if held else "the host was not held")
+    return 0
+
+
+def who() -> str:
+    return f"{os.environ.get('SUDO_USER') or os.environ.get('USER') or 'root'} at the console"

@@ -6,14 +6,12 @@ from pathlib import Path
 
 from hostkit import atomic, paths
 
-FILE = paths.CREDENTIALS / "engine.yaml"
 
-
-def put_from_stdin() -> None:
-    """Write what comes on standard input, readable by root alone from its first moment."""
+def put_from_stdin(name: str) -> None:
+    """Write what comes on standard input as this file, readable by root alone from its first moment."""
     paths.CREDENTIALS.mkdir(mode=0o700, parents=True, exist_ok=True)
     paths.CREDENTIALS.chmod(0o700)
-    atomic.write(FILE, sys.stdin.read(), mode=0o600)
+    atomic.write(paths.CREDENTIALS / name, sys.stdin.read(), mode=0o600)
 
 
 def api_key(release: dict[str, object]) -> str | None:

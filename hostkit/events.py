@@ -1,7 +1,7 @@
 """Progress and outcome of long work, as lines and a document that outlive the connection that asked for it."""
 
+import contextlib
 import json
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -64,19 +64,28 @@ class Progress:
             "eta_s": None if eta_s is None else round(max(0.0, eta_s), 1),
             "message": message,
         }
-        with (self.folder / "events.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(event) + "\n")
         print(f"{stage}: {message}", flush=True)
+        with contextlib.suppress(OSError):  # a full disk keeps nobody from going on
+            self._append(json.dumps(event) + "\n")
+
+    def _append(self, line: str) -> None:
+        with (self.folder / "events.jsonl").open("a", encoding="utf-8") as file:
+            file.write(line)
 
     def finish(self, result: Result) -> None:
+        print(f"ended with code {result.code}: {result.message}", flush=True)
         atomic.write(self.folder / "result.json", json.dumps(result.as_json()))
 
 
-def read_events(folder: Path, after: int) -> list[str]:
-    """Whole lines of the event file from number `after` on."""
+def read_events(folder: Path, after: int) -> tuple[list[dict[str, Any]], int]:
+    """Events from line `after` on, and the number of the next line; a line that a full disk cut off is left out."""
     try:
         text = (folder / "events.jsonl").read_text(encoding="utf-8")
     except FileNotFoundError:
-        return []
-    lines = text.split(os.linesep)[:-1]
-    return lines[after:]
+        return [], after
+    lines = text.split("\n")[:-1]
+    found = []
+    for line in lines[after:]:
+        with contextlib.suppress(ValueError):
+            found.append(json.loads(line))
+    return found, max(after, len(lines))

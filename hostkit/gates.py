@@ -19,6 +19,10 @@ class NotMet(Exception):
     """A condition does not hold."""
 
 
+class StillHeld(NotMet):
+    """A process holds memory of a GPU that must be free."""
+
+
 def argv_accepted(release: dict[str, Any], unit: dict[str, Any]) -> str:
     """The installed engine's own parser takes the unit's argv."""
     python, _, _, *words = unit["argv"]
@@ -91,23 +95,23 @@ def gpus_free(cards: Iterable[str], within_s: float) -> str:
     deadline = time.monotonic() + within_s
     free_since: float | None = None
     while True:
-        holder = _holder(cards)
+        problem = _not_free(cards)
         now = time.monotonic()
-        free_since = None if holder else free_since or now
+        free_since = None if problem else free_since or now
         if free_since is not None and now - free_since >= _STABLE_S:
             return f"{len(cards)} GPUs free: no process, memory idle"
-        if now >= deadline:
-            raise NotMet(f"after {within_s:.0f} s {holder}")
+        if problem and now >= deadline:
+            raise type(problem)(f"after {within_s:.0f} s {problem}")
         time.sleep(0.25)
 
 
-def _holder(cards: set[str]) -> str | None:
+def _not_free(cards: set[str]) -> NotMet | None:
     for use, process in gpus.uses_with_processes():
         if use.pci in cards:
-            return f"GPU {use.pci}: {use.used_mib} MiB still held by {describe(process)}"
+            return StillHeld(f"GPU {use.pci}: {use.used_mib} MiB still held by {describe(process)}")
     for gpu in gpus.gpus():
         if gpu.pci in cards and gpu.memory_used_mib > IDLE_MIB:
-            return f"GPU {gpu.pci}: {gpu.memory_used_mib} MiB in use by no process that nvidia-smi shows"
+            return NotMet(f"GPU {gpu.pci}: {gpu.memory_used_mib} MiB in use by no process that nvidia-smi shows")
     return None
 
 

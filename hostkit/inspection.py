@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hostkit import gpus, integrity, ours, paths, processes, started, systemd
+from hostkit import gpus, hold, integrity, intent, ours, paths, processes, started, systemd
 
 Answer = TypeVar("Answer")
 
@@ -76,6 +76,8 @@ def inspect(request: dict[str, Any]) -> dict[str, Any]:
         "engines": _engines(),
         "checkpoints": _checkpoints(Path(request["models"])),
         "jobs": jobs(),
+        "intent": intent.read(),
+        "hold": hold.read(),
         "records": _documents(paths.RECORDS.glob("*.json"), key=lambda path: path.stem),
     }
 
@@ -188,7 +190,7 @@ def _packages(names: list[str]) -> dict[str, str]:
 def _units() -> dict[str, Any]:
     if not BOOTED:
         return {}
-    shown = systemd.show(*ours.services(), paths.TARGET)
+    shown = systemd.show(*ours.services(), paths.TARGET, paths.BOOT_UNIT)
     keys = (
         "load",
         "active",

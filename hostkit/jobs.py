@@ -1,14 +1,16 @@
 """Long work as transient systemd units: it outlives the SSH connection, and a second run joins it.
 
-A job lives in /run/sglang/jobs/<kind>/: request.json, events.jsonl, result.json. Only one job changes the host
-at a time (/run/sglang/lock).
+A job lives in /run/sglang/jobs/<kind>/<id>/: request.json, events.jsonl, result.json. The id is drawn anew at each
+start, so that nobody takes the events of a later job for those of his own. Only one job changes the host at a time
+(/run/sglang/lock).
 """
 
 import fcntl
 import json
 import os
+import secrets
+import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,36 +22,65 @@ from hostkit.events import Progress, Result
 
 Job = Callable[[dict[str, Any], Progress], Result]
 
+_KEPT = 5
+
 
 class Locked(Exception):
-    """Another job changes this host now; the message says which and since when."""
-
-
-def folder(kind: str) -> Path:
-    return paths.RUN / "jobs" / kind
+    """Another job changes this host now; the message says which, whose, and since when."""
 
 
 def unit(kind: str) -> str:
     return f"sglang-job-{kind}.service"
 
 
-def start(kind: str, request: dict[str, Any]) -> None:
-    """Start the job, or join it when it runs with the same request. Raises Locked when it runs with another."""
-    place = folder(kind)
+def folder(kind: str, job: str) -> Path:
+    return _place(kind) / job
+
+
+def _place(kind: str) -> Path:
+    return paths.RUN / "jobs" / kind
+
+
+def start(kind: str, request: dict[str, Any], by: str = "", after: str | None = None) -> str:
+    """Start the job, or join it when it runs with the same request; returns its id.
+
+    `by` says whose it is, to whoever meets it; `after` is a command line to run when its process is gone, however it
+    went. Raises Locked when the job runs with another request.
+    """
+    place = _place(kind)
     place.mkdir(parents=True, exist_ok=True)
     with (place / "start.lock").open("w") as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)
         if running(kind):
-            if json.loads((place / "request.json").read_text()) != request:
-                raise Locked(f"{unit(kind)} already runs with another request (journalctl -u {unit(kind)})")
-            return
-        for name in ("events.jsonl", "result.json"):
-            (place / name).unlink(missing_ok=True)
-        atomic.write(place / "request.json", json.dumps(request), mode=0o600)
-        _launch(kind)
+            return _joined(kind, request)
+        job = secrets.token_hex(4)
+        folder(kind, job).mkdir()
+        atomic.write(folder(kind, job) / "request.json", json.dumps(request), mode=0o600)
+        atomic.write(place / "current.json", json.dumps({"job": job, "by": by, "since": time.time()}))
+        _launch(kind, job, after)
+        _forget_old(place, job)
+    return job
 
 
-def _launch(kind: str) -> None:
+def _joined(kind: str, request: dict[str, Any]) -> str:
+    current = json.loads((_place(kind) / "current.json").read_text())
+    if json.loads((folder(kind, current["job"]) / "request.json").read_text()) != request:
+        raise Locked(f"another {kind} is under way{_whose(current)}: journalctl -fu {unit(kind)}")
+    return str(current["job"])
+
+
+def _whose(holder: dict[str, Any]) -> str:
+    by = f", by {holder['by']}" if holder.get("by") else ""
+    return f"{by}, since {time.strftime('%F %T', time.localtime(holder['since']))}"
+
+
+def _forget_old(place: Path, current: str) -> None:
+    others = [path for path in place.iterdir() if path.is_dir() and path.name != current]
+    for path in sorted(others, key=lambda path: path.stat().st_mtime)[: -_KEPT + 1]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _launch(kind: str, job: str, after: str | None) -> None:
     me = Path(__file__).resolve().parents[1]
     systemd.run(
         "systemd-run",
@@ -58,11 +89,13 @@ def _launch(kind: str) -> None:
         "--quiet",
         "--service-type=exec",
         f"--description=SGLang host: {kind}",
+        *([f"--property=ExecStopPost={after}"] if after else []),
         "--",
         "/usr/bin/python3",
         str(me),
         "run-job",
         kind,
+        job,
     )
 
 
@@ -70,13 +103,14 @@ def running(kind: str) -> bool:
     return systemd.show(unit(kind))[unit(kind)].active in ("active", "activating", "deactivating")
 
 
-def work(kind: str, job: Job) -> int:
+def work(kind: str, job: str, body: Job) -> int:
     """Body of the transient unit: do the job under the host's lock, leave its result."""
-    progress = Progress(folder(kind))
-    request = json.loads((folder(kind) / "request.json").read_text())
+    place = folder(kind, job)
+    progress = Progress(place)
+    request = json.loads((place / "request.json").read_text())
     try:
-        with host_lock(kind):
-            result = job(request, progress)
+        with host_lock(kind, _by(kind)):
+            result = body(request, progress)
     except Locked as locked:
         result = Result(events.LOCKED, str(locked))
     except Exception as error:  # the controller must hear of a fault in this code, too
@@ -85,13 +119,17 @@ def work(kind: str, job: Job) -> int:
     return result.code
 
 
+def _by(kind: str) -> str:
+    return str(json.loads((_place(kind) / "current.json").read_text())["by"])
+
+
 def _last_lines(error: Exception) -> list[str]:
     output = getattr(error, "stderr", None) or getattr(error, "stdout", None) or ""
     return str(output).strip().splitlines()[-20:]
 
 
 @contextmanager
-def host_lock(purpose: str) -> Iterator[None]:
+def host_lock(purpose: str, by: str = "") -> Iterator[None]:
     """Hold the one lock of the host. Raises Locked, naming the holder."""
     paths.RUN.mkdir(parents=True, exist_ok=True)
     with paths.LOCK.open("a+") as file:
@@ -99,31 +137,35 @@ def host_lock(purpose: str) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            raise Locked(f"another job changes this host: {file.read().strip() or 'unknown'}") from None
+            raise Locked(f"another job changes this host: {_holder(file.read())}") from None
         file.truncate(0)
-        file.write(f"{purpose}, pid {os.getpid()}, since {time.strftime('%F %T')}")
+        file.write(json.dumps({"purpose": purpose, "pid": os.getpid(), "by": by, "since": time.time()}))
         file.flush()
         yield
         file.truncate(0)
 
 
-def follow(kind: str, after: int, wait_s: float) -> dict[str, Any]:
+def _holder(text: str) -> str:
+    try:
+        holder = json.loads(text)
+    except ValueError:
+        return "one that just began"
+    return f"{holder['purpose']}, pid {holder['pid']}{_whose(holder)}"
+
+
+def follow(kind: str, job: str, after: int, wait_s: float) -> dict[str, Any]:
     """New events from number `after` on, waiting up to wait_s for one; with the result once there is one."""
     deadline = time.monotonic() + wait_s
     while True:
-        result = _result(kind)
-        lines = events.read_events(folder(kind), after)
-        if lines or result is not None or time.monotonic() >= deadline:
-            return {
-                "events": [json.loads(line) for line in lines],
-                "next": after + len(lines),
-                "result": result,
-            }
+        result = _result(kind, job)
+        found, following = events.read_events(folder(kind, job), after)
+        if found or result is not None or time.monotonic() >= deadline:
+            return {"events": found, "next": following, "result": result}
         time.sleep(0.1)
 
 
-def _result(kind: str) -> dict[str, Any] | None:
-    path = folder(kind) / "result.json"
+def _result(kind: str, job: str) -> dict[str, Any] | None:
+    path = folder(kind, job) / "result.json"
     alive = running(kind)
     if path.exists():
         document: dict[str, Any] = json.loads(path.read_text())
@@ -137,8 +179,3 @@ def _result(kind: str) -> dict[str, Any] | None:
 def _journal_tail(name: str, lines: int = 20) -> list[str]:
     command = ["journalctl", f"--unit={name}", f"--lines={lines}", "--output=cat", "--no-pager"]
     return subprocess.run(command, capture_output=True, text=True, timeout=20, check=False).stdout.splitlines()
-
-
-def print_json(document: dict[str, Any]) -> None:
-    json.dump(document, sys.stdout)
-    sys.stdout.write("\n")

@@ -21,3 +21,4 @@ UNITS = Path("/etc/systemd/system")
 SERVICE_USER = "sglang"
 JOURNAL_NAMESPACE = "sglang"
 TARGET = "sglang.target"
+BOOT_UNIT = "sglang-boot.service"

@@ -10,8 +10,8 @@ from typing import Any
 
 from hostkit import atomic, ours, paths, started, systemd
 
-# A server drains its requests before it stops; systemd gives it TimeoutStopSec, 150 s.
-STOP_LIMIT_S = 180.0
+# What a server gets to drain its requests where its release says nothing else (TimeoutStopSec).
+DRAIN_S = 150
 
 
 class Damaged(Exception):
@@ -30,6 +30,14 @@ def load(digest: str) -> dict[str, Any]:
     return document
 
 
+def is_whole(digest: str) -> bool:
+    """Whether the release can still be read and was not altered."""
+    try:
+        return bool(load(digest))
+    except Damaged:
+        return False
+
+
 def gates(digest: str) -> dict[str, Any]:
     document: dict[str, Any] = json.loads((paths.RELEASES / digest / "gates.json").read_text())
     return document
@@ -41,18 +49,18 @@ def install(release: dict[str, Any]) -> None:
     It stops no unit of this release. A drop-in made by hand is kept under /var/lib/sglang/aside/.
     """
     for file in release["files"]:
-        if not _is_right(Path(file["path"]), file):
+        if not is_right(Path(file["path"]), file):
             atomic.write(Path(file["path"]), file["text"], mode=int(file["mode"], 8))
     for service in set(ours.services()) - set(services(release)):
-        systemd.run("systemctl", "disable", "--quiet", "--now", service, check=False, timeout_s=STOP_LIMIT_S)
+        systemd.run("systemctl", "disable", "--quiet", "--now", service, check=False, timeout_s=DRAIN_S + 30)
         (paths.UNITS / service).unlink(missing_ok=True)
     for service in services(release):
         _set_drop_ins_aside(service)
     systemd.run("systemctl", "daemon-reload")
-    systemd.run("systemctl", "enable", "--quiet", paths.TARGET, *services(release))
+    systemd.run("systemctl", "enable", "--quiet", paths.TARGET, paths.BOOT_UNIT, *services(release))
 
 
-def _is_right(path: Path, file: dict[str, Any]) -> bool:
+def is_right(path: Path, file: dict[str, Any]) -> bool:
     """Whether the file needs no writing: a disk that is full must not keep a release from coming back."""
     if not path.is_file() or path.is_symlink():
         return False

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 _PROPERTIES = (
     "Id,LoadState,ActiveState,SubState,UnitFileState,MainPID,InvocationID,NRestarts,NeedDaemonReload,DropInPaths,"
-    "Result,ExecMainStatus,ExecMainCode,ControlGroup"
+    "Result,ExecMainStatus,ExecMainCode,ControlGroup,ActiveEnterTimestamp"
 )
 
 
@@ -26,20 +26,13 @@ class Unit:
     result: str
     ended: str
     control_group: str
+    since: str
 
 
 def run(*command: str, timeout_s: float = 30, check: bool = True) -> str:
     """Standard output of a command. Raises subprocess.CalledProcessError."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=check)
     return done.stdout
-
-
-def stop(name: str, within_s: float) -> None:
-    """Stop the unit; its control group is killed when it does not end in time."""
-    try:
-        run("systemctl", "stop", name, timeout_s=within_s, check=False)
-    except subprocess.TimeoutExpired:
-        run("systemctl", "kill", "--signal=KILL", name, check=False)
 
 
 def show(*names: str) -> dict[str, Unit]:
@@ -67,6 +60,7 @@ def _unit(block: str) -> Unit:
         result=values.get("Result", ""),
         ended=_ended(values.get("ExecMainCode", ""), values.get("ExecMainStatus", "")),
         control_group=values.get("ControlGroup", ""),
+        since=values.get("ActiveEnterTimestamp", ""),
     )
 
 

@@ -11,7 +11,9 @@ from serving import paths
 from serving.plan import Unit
 from serving.release import Release, ReleaseFile, without_comments
 from serving.schemas import HostState, UnitState
-from serving.secret import ApiKey
+
+# Kinds of jobs on the host that may change what serves.
+ACTIVATING = {"activation", "start", "stop", "hold", "rollback", "recovery"}
 
 
 def to_put_right(release: Release, state: HostState) -> list[str]:
@@ -25,19 +27,21 @@ def to_start(release: Release, state: HostState) -> list[str]:
 
 
 def is_proven(release: Release, state: HostState) -> bool:
-    """Whether this release has climbed the ladder on this host. While an activation is under way nothing has."""
-    return state.last_good == release.digest and "activation" not in state.jobs
+    """Whether this release has climbed the ladder on this host. While that is being decided nothing has."""
+    under_way = ACTIVATING & set(state.jobs) or state.intent
+    return state.last_good == release.digest and not under_way
 
 
 def credential_differs(release: Release, state: HostState) -> str | None:
     """How the credential on the host differs from the operator's key, None where it does not."""
-    key, found = release.plan.wanted.api_key, state.files.get(ApiKey.path_on_host)
+    key = release.plan.wanted.api_key
     if key is None:
-        return "no longer used" if found else None
+        return None
+    found = state.files.get(key.path_on_host)
     if found is None:
         return "missing"
     if found.sha256 != key.sha256:
-        return "another key"
+        return "edited"
     right = (found.type, found.mode, found.owner) == ("file", "600", "root")
     return None if right else f"mode {found.mode}, owner {found.owner}"
 
@@ -71,7 +75,7 @@ def _drop_ins(release: Release, state: HostState) -> Iterator[str]:
 
 
 def _units(release: Release, state: HostState) -> Iterator[str]:
-    wanted = {unit.service for unit in release.plan.units} | {paths.TARGET}
+    wanted = {unit.service for unit in release.plan.units} | {paths.TARGET, paths.BOOT_UNIT}
     for name, unit in state.units.items():
         if name in wanted and unit.enabled != "enabled" and f"{paths.UNITS}/{name}" in state.files:
             yield f"{name}: {unit.enabled or 'not enabled'} instead of enabled"

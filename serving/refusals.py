@@ -1,5 +1,6 @@
 """What makes a plan impossible on this host. All of it is found at once, before the first change."""
 
+import time
 from collections.abc import Callable, Iterator
 
 from serving import drift
@@ -119,6 +120,15 @@ def _foreign_unit_file(plan: Plan) -> Iterator[Problem]:
             yield Problem(plan.state.hostname, path, what, f"keep it elsewhere: mv {path} /root/")
 
 
+def _held(plan: Plan) -> Iterator[Problem]:
+    hold = plan.state.hold
+    if hold:
+        since = time.strftime("%F %T", time.localtime(hold["since"]))
+        what = f"by {hold['by']} since {since}: {hold['why']}"
+        remedy = "agree with them, then: pyinfra inventory.py commands/hold.py --data off=true"
+        yield Problem(plan.state.hostname, "held", what, remedy)
+
+
 def _public_bind(plan: Plan) -> Iterator[Problem]:
     if plan.wanted.site.listen not in LOOPBACK and not plan.wanted.api_key:
         what = f"{plan.wanted.site.listen} would be open to the network without an API key"
@@ -219,6 +229,7 @@ RULES: tuple[Callable[[Plan], Iterator[Problem]], ...] = (
     _gpus_held,
     _ports,
     _foreign_unit_file,
+    _held,
     _public_bind,
     _memory_fraction,
     _gpu_count,

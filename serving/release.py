@@ -41,6 +41,7 @@ class Release:
             ReleaseFile(f"{paths.CONFIG}/nccl.env", render("nccl.env.j2", plan=plan)),
             ReleaseFile(f"/etc/systemd/journald@{paths.JOURNAL_NAMESPACE}.conf", render("journald.conf.j2")),
             ReleaseFile(f"{paths.UNITS}/{paths.TARGET}", render("sglang.target.j2", plan=plan)),
+            ReleaseFile(f"{paths.UNITS}/{paths.BOOT_UNIT}", render("boot.service.j2")),
         )
         if plan.wanted.api_key:
             shared += (ReleaseFile(f"{paths.CONFIG}/logging.json", render("logging.json.j2")),)
@@ -86,7 +87,7 @@ class Release:
             "cache": plan.cache_folder,
             "served_model_name": wanted.profile.served_model_name,
             "credential": wanted.api_key.path_on_host if wanted.api_key else None,
-            "units": [_unit_document(unit, wanted.nccl) for unit in plan.units],
+            "units": [_unit_document(unit, wanted.nccl, wanted.profile.stop_within_s) for unit in plan.units],
             "files": [
                 {"path": file.path, "text": file.text, "mode": file.mode, "sha256": file.sha256} for file in self.files
             ],
@@ -105,7 +106,7 @@ def _unit_files(plan: Plan, unit: Unit) -> tuple[ReleaseFile, ...]:
     )
 
 
-def _unit_document(unit: Unit, nccl: dict[str, Any]) -> dict[str, Any]:
+def _unit_document(unit: Unit, nccl: dict[str, Any], stop_within_s: int) -> dict[str, Any]:
     return {
         "name": unit.name,
         "role": unit.role,
@@ -115,6 +116,7 @@ def _unit_document(unit: Unit, nccl: dict[str, Any]) -> dict[str, Any]:
         "arguments": dict(unit.arguments),
         "environment": {**{key: str(value) for key, value in nccl.items()}, **unit.environment},
         "gpus": [gpu.pci for gpu in unit.gpus],
+        "stop_within_s": stop_within_s,
     }
 
 

@@ -114,6 +114,8 @@ class HostState(Shape):
     engines: dict[str, dict[str, Any]]
     checkpoints: dict[str, dict[str, Any]]
     jobs: list[str]
+    intent: dict[str, Any] | None
+    hold: dict[str, Any] | None
     records: dict[str, dict[str, Any]]
 
     @classmethod

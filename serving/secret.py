@@ -16,8 +16,6 @@ REMEDY = "make one: (umask 077; openssl rand -hex 24 >FILE)"
 class ApiKey:
     """An API key by the file that holds it. Its text shows in no repr and is in no operation's arguments."""
 
-    path_on_host = f"{paths.CREDENTIALS}/engine.yaml"
-
     def __init__(self, file: Path) -> None:
         self.file = file
         problem = self._problem()
@@ -38,6 +36,15 @@ class ApiKey:
     def content(self) -> str:
         """What the engine's `--config` file on the host holds."""
         return f'api-key: "{self._text}"\n'
+
+    @property
+    def name_on_host(self) -> str:
+        """Named by its content: an earlier release keeps the key that it was started with."""
+        return f"{self.sha256[:16]}.yaml"
+
+    @property
+    def path_on_host(self) -> str:
+        return f"{paths.CREDENTIALS}/{self.name_on_host}"
 
     @cached_property
     def sha256(self) -> str:

@@ -23,6 +23,7 @@ class Site(Strict):
     listen: Annotated[str, AfterValidator(_address)]
     port: int = Field(gt=0, lt=65536)
     restart: Literal["allow", "never"]
+    gates: Literal["auto", "quick", "full", "none"] = "auto"
     engine: str | None = None
     find_links: str | None = None
     api_key_file: str | None = None

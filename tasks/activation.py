@@ -36,7 +36,7 @@ def active(release: Release) -> None:
             name=f"Activate release {release.digest}: {_effect(release, units)}",
             hostkit=hostkit_path(bundle.digest()),
             kind="activation",
-            request={"release": release.digest},
+            request={"release": release.digest, "gates": release.plan.wanted.site.gates},
         )
     elif differences:
         server.shell(

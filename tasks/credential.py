@@ -1,11 +1,8 @@
 """The API key: from the operator's file to a file of root's on the host, through standard input only."""
 
-from pyinfra.operations import files
-
 from serving import drift
 from serving.plan import hostkit_path
 from serving.release import Release
-from serving.secret import ApiKey
 from tasks import bundle
 from tasks.operations import credential_present
 from tasks.step import step
@@ -13,14 +10,8 @@ from tasks.step import step
 
 @step("Credential")
 def present(release: Release) -> None:
+    """Beside those of earlier releases; one that no release needs any more goes when its last release is pruned."""
     key, difference = release.plan.wanted.api_key, drift.credential_differs(release, release.plan.state)
     if key and difference:
-        name = f"Put {ApiKey.path_on_host} ({difference})"
+        name = f"Put {key.path_on_host} ({difference})"
         credential_present(name=name, hostkit=hostkit_path(bundle.digest()), key=key)
-
-
-@step("Credential")
-def gone(release: Release) -> None:
-    """After the activation: until then the running server may need it to start again."""
-    if release.plan.wanted.api_key is None and drift.credential_differs(release, release.plan.state):
-        files.file(name=f"Remove {ApiKey.path_on_host} (no longer used)", path=ApiKey.path_on_host, present=False)

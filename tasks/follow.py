@@ -3,8 +3,10 @@
 The job does not depend on this connection: it goes on when the connection drops, and the next run joins it.
 """
 
+import getpass
 import json
 import shlex
+import socket
 import time
 from typing import Any
 
@@ -38,11 +40,11 @@ class FollowJob(PyinfraCommand):
 
     def execute(self, state: State, host: Host, connector_arguments: Any) -> bool:
         run = _Remote(host, connector_arguments, self.hostkit)
-        started, output = run("start-job", self.kind, json.dumps(self.request))
+        started, output = run("start-job", self.kind, json.dumps(self.request), "--by", who())
         if not started:
             _say(host, f"could not start: {' '.join(output)}")
             return False
-        result = _show_until_done(run, host, self.kind)
+        result = _show_until_done(run, host, self.kind, output[-1])
         _show_result(host, result)
         return result.code == 0
 
@@ -58,10 +60,15 @@ class _Remote:
         return ok, output.stdout_lines if ok else output.stderr_lines
 
 
-def _show_until_done(run: _Remote, host: Host, kind: str) -> Result:
+def who() -> str:
+    """Whose work it is, for another operator who meets it."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+def _show_until_done(run: _Remote, host: Host, kind: str, job: str) -> Result:
     after, shown = 0, _Shown(host)
     while True:
-        ok, lines = run("follow-job", kind, "--after", str(after), "--wait", str(_WAIT_S))
+        ok, lines = run("follow-job", kind, job, "--after", str(after), "--wait", str(_WAIT_S))
         if not ok:
             raise OSError(f"the job goes on, but cannot be followed: {' '.join(lines)}; run again to join it")
         update = json.loads(lines[-1])

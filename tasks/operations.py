@@ -71,7 +71,7 @@ class PutCredential(PyinfraCommand):
         return "PutCredential()"
 
     def execute(self, state: State, host: Host, connector_arguments: Any) -> bool:
-        command = shlex.join([self.hostkit, "put-credential"])
+        command = shlex.join([self.hostkit, "put-credential", self.key.name_on_host])
         ok, _ = host.run_shell_command(command, **{**connector_arguments, "_stdin": self.key.content()})
         return ok
 

@@ -40,6 +40,8 @@ def host_state(**changes: Any) -> HostState:
         "engines": {},
         "checkpoints": {},
         "jobs": [],
+        "intent": None,
+        "hold": None,
         "records": {},
     }
     return HostState.from_json({**document, **changes})

@@ -1,0 +1,73 @@
+"""After an activation that was cut off, by a power cut or by the end of its process: what served before serves again.
+
+Where nothing served before, the activation is tried once more. Started by the boot unit and by a job's ExecStopPost.
+"""
+
+import contextlib
+from typing import Any
+
+from hostkit import acceptance, events, hold, intent, jobs, paths, release, stopping, systemd
+from hostkit.activation import activate, go_back
+from hostkit.events import Progress, Result
+from hostkit.proving import NotServing, prove, runs
+
+_ATTEMPTS = 2
+
+
+def begin() -> None:
+    """Does nothing without an intent. After a boot it also sees to it that systemd starts what served before."""
+    found = intent.read()
+    if found is None:
+        return
+    if not intent.is_of_this_boot(found):
+        for previous in filter(release.is_whole, found["back_to"]):
+            release.install(release.load(previous))
+            release.set_active(previous)
+            break
+    jobs.start("recovery", {}, by="the host itself")
+
+
+def recover(request: dict[str, Any], progress: Progress) -> Result:
+    """request: nothing; the intent on disk says what was under way."""
+    found = intent.read()
+    if found is None:
+        return Result(events.OK, "nothing was cut off")
+    result = _recovered(found, progress)
+    intent.clear()
+    return result
+
+
+def _recovered(found: dict[str, Any], progress: Progress) -> Result:
+    wanted, held = found["to"], hold.read()
+    if held:
+        return Result(events.OK, f"the activation of {wanted} was cut off; the host is {hold.describe(held)}")
+    back_to = list(filter(release.is_whole, found["back_to"]))
+    if not back_to and found["attempt"] < _ATTEMPTS and release.is_whole(wanted):
+        progress.tell("recovery", f"the activation of {wanted} was cut off and nothing served before: once more")
+        return activate({"release": wanted, "attempt": found["attempt"] + 1}, progress)
+    with contextlib.suppress(OSError):
+        acceptance.note(wanted, acceptance.INTERRUPTED, "its activation was cut off")
+    cut_off = NotServing("its activation was cut off", [], [])
+    if intent.is_of_this_boot(found) or not back_to:
+        return go_back(wanted, back_to, cut_off, progress)
+    return _after_boot(wanted, back_to, cut_off, progress)
+
+
+def _after_boot(wanted: str, back_to: list[str], cut_off: NotServing, progress: Progress) -> Result:
+    """systemd starts what served before; it is only watched while it comes up."""
+    previous = release.load(back_to[0])
+    progress.tell("recovery", f"the activation of {wanted} was cut off; {back_to[0]}, which served before, starts")
+    systemd.run("systemctl", "start", paths.TARGET, timeout_s=300, check=False)
+    if not runs(previous):
+        return go_back(wanted, back_to, cut_off, progress)
+    try:
+        proof = prove(previous, "quick", progress)
+    except NotServing as problem:
+        if stopping.running():  # systemd goes on trying
+            message = f"{back_to[0]} was started after the boot, but was not proven: {problem}"
+            return Result(events.NOT_ACCEPTED, message, problem.verdicts, problem.excerpt)
+        return go_back(wanted, back_to[1:], problem, progress)
+    message = (
+        f"the activation of {wanted} was cut off; release {back_to[0]} serves again. Run the playbook to try again"
+    )
+    return Result(events.ROLLED_BACK, message, proof.verdicts)

@@ -1,0 +1,30 @@
+"""The kinds of jobs: which function does the work, and what follows should its process die."""
+
+import shlex
+from pathlib import Path
+
+from hostkit import activation, installer, jobs, operating, recovery, verify
+
+_BODIES: dict[str, jobs.Job] = {
+    "engine": installer.install,
+    "checkpoint": verify.verify,
+    "activation": activation.activate,
+    "start": operating.start,
+    "stop": operating.stop,
+    "hold": operating.hold,
+    "rollback": operating.roll_back,
+    "recovery": recovery.recover,
+}
+# What leaves an intent behind when it is killed in the middle.
+_ACTIVATES = ("activation", "start", "rollback")
+
+
+def body(kind: str) -> jobs.Job:
+    """Raises KeyError for a kind that does not exist."""
+    return _BODIES[kind]
+
+
+def after(kind: str) -> str | None:
+    """The command line that sees to an intent left behind, by whatever end the job's process came to."""
+    me = Path(__file__).resolve().parents[1]
+    return shlex.join(["/usr/bin/python3", str(me), "boot"]) if kind in _ACTIVATES else None
