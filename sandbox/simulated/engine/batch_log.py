@@ -18,15 +18,17 @@ class BatchLog:
         self._capacity = resolved.max_total_tokens(arguments)
         self._interval = int(arguments["decode_log_interval"])
         self._label = "cpu graph" if arguments["device"] == "cpu" else "cuda graph"
+        self._prefill_sizes = resolved.graph_sizes(arguments, "prefill")
         self._sizes = [] if "no-cuda-graph" in faults else resolved.graph_sizes(arguments, "decode")
         self._tokens_per_s = faults.tokens_per_s
         self._steps, self._made, self._since = 0, 0, time.monotonic()
 
     def prefill(self, fresh: int, tokens: int, *, running: int, waiting: int, used: int) -> None:
+        graph = 1 < tokens <= max(self._prefill_sizes, default=0)
         log(
             f"Prefill batch, #new-seq: {fresh}, #new-token: {tokens}, #cached-token: 0, "
             f"token usage: {used / self._capacity:.2f}, #running-req: {running}, #queue-req: {waiting}, "
-            f"#pending-token: 0, {self._label}: False, input throughput (token/s): {tokens * self._tokens_per_s:.2f}"
+            f"#pending-token: 0, {self._label}: {graph}, input throughput (token/s): {tokens * self._tokens_per_s:.2f}"
         )
 
     def decode(self, running: int, *, waiting: int, used: int) -> None:

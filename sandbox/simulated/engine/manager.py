@@ -61,13 +61,19 @@ class Manager:
             self._tree.to_scheduler.send(message)
 
     def _receive(self) -> None:
-        while True:
-            tokens: list[Token] = self._tree.from_detokenizer.recv()
+        while tokens := self._next_tokens():
             self.last_receive = time.monotonic()
             self.generated_tokens += len(tokens)
             for token in tokens:
                 if queue := self._open.get(token.rid):
                     queue.put(token)
+
+    def _next_tokens(self) -> list[Token]:
+        """Return a step's tokens, [] once the detokenizer is gone."""
+        try:
+            return list(self._tree.from_detokenizer.recv())
+        except EOFError:
+            return []
 
 
 def _tokens(queue: SimpleQueue[Token], is_gone: Callable[[], bool]) -> Iterator[Token]:

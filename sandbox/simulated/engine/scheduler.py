@@ -114,7 +114,8 @@ class Scheduler:
         running, waiting = len(self._running), len(self._waiting)
         self._log.prefill(len(fresh), tokens, running=running, waiting=waiting, used=self._used())
         self._running += fresh
-        self._step([running for running in fresh if self._decodes(running)])
+        if first := [running for running in fresh if self._decodes(running)]:
+            self._step(first)
 
     def _decode(self) -> None:
         batch = [running for running in self._running if self._decodes(running)]
