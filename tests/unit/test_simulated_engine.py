@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -213,8 +214,7 @@ def ending(log: str) -> list[str]:
 def test_a_signal_to_the_whole_group_is_taken_for_a_crash_as_by_the_real_one(tmp_path: Path) -> None:
     with engine(tmp_path) as one:
         one.wait_until_healthy()
-        for pid in (*one.children().values(), one.process.pid):
-            subprocess.run(["kill", "-TERM", str(pid)], check=True)
+        os.killpg(one.process.pid, signal.SIGTERM)
         assert one.wait_for_end() == -signal.SIGKILL
         assert "crashed with exit code -15. Triggering SIGQUIT for cleanup..." in one.log
 
@@ -222,7 +222,7 @@ def test_a_signal_to_the_whole_group_is_taken_for_a_crash_as_by_the_real_one(tmp
 def test_the_death_of_a_scheduler_ends_the_server(tmp_path: Path) -> None:
     with engine(tmp_path) as one:
         one.wait_until_healthy()
-        subprocess.run(["kill", "-KILL", str(one.children()["sglang::schedul"])], check=True)
+        os.kill(one.children()["sglang::schedul"], signal.SIGKILL)
         assert one.wait_for_end() == -signal.SIGKILL
         assert re.search(r"Subprocess scheduler_0 \(pid=\d+\) crashed with exit code -9", one.log)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -141,35 +141,37 @@ def test_slow_is_as_slow_as_it_says(tmp_path: Path) -> None:
 def test_ignore_sigterm_goes_on(tmp_path: Path) -> None:
     with engine(tmp_path, fault="ignore-sigterm") as one:
         one.wait_until_healthy()
-        for pid in (*one.children().values(), one.process.pid):
-            subprocess.run(["kill", "-TERM", str(pid)], check=True)
+        os.killpg(one.process.pid, signal.SIGTERM)
         assert one.ask("1+1").text == "2"
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
 def test_orphan_scheduler_outlives_its_main_process_and_holds_its_memory(tmp_path: Path, sent: signal.Signals) -> None:
-    claim = {"SANDBOX_GPU_CLAIM": "0000:01:00.0/1234"}
-    with engine(tmp_path, fault="orphan-scheduler", **claim) as one:
+    with engine(tmp_path, fault="orphan-scheduler", SANDBOX_GPU_CLAIM="0000:01:00.0/1234") as one:
         one.wait_until_healthy()
         scheduler = one.children()["sglang::schedul"]
-        assert f"@sandbox-gpu/{scheduler}/01:00.0/1234" in SOCKETS.read_text()
+        assert claims(scheduler) == ["01:00.0/1234"]
         one.process.send_signal(sent)
         assert one.wait_for_end() == -sent
         status = Path(f"/proc/{scheduler}/status").read_text()
         assert f"PPid:\t{one.process.pid}" not in status
-        subprocess.run(["kill", "-TERM", str(scheduler)], check=True)
-        assert f"@sandbox-gpu/{scheduler}/01:00.0/1234" in SOCKETS.read_text()
+        os.kill(scheduler, signal.SIGTERM)
+        assert claims(scheduler) == ["01:00.0/1234"]
 
 
 def test_without_the_fault_children_and_memory_are_gone_with_the_main_process(tmp_path: Path) -> None:
     with engine(tmp_path, "--tp-size", "2", SANDBOX_GPU_CLAIM="0000:01:00.0,0000:21:00.0/77") as one:
         one.wait_until_healthy()
-        held = [line for line in SOCKETS.read_text().splitlines() if line.endswith("/77")]
-        assert [line.rpartition("/")[0].rpartition("/")[2] for line in held] == ["01:00.0", "21:00.0"]
-        children = one.children().values()
+        children = Path(f"/proc/{one.process.pid}/task/{one.process.pid}/children").read_text().split()
+        assert {where for pid in children for where in claims(pid)} == {"01:00.0/77", "21:00.0/77"}
         one.process.kill()
         until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), "no child is left")
-        assert not [line for line in SOCKETS.read_text().splitlines() if line.endswith("/77")]
+        assert not any(claims(pid) for pid in children)
+
+
+def claims(pid: str | int) -> list[str]:
+    """Cards and MiB that a process holds of the GPU stand-in."""
+    return re.findall(rf"@sandbox-gpu/{pid}/(\S+)", SOCKETS.read_text())
 
 
 def test_a_fault_in_the_file_may_mean_one_release_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
