@@ -16,6 +16,7 @@ HERE = Path(__file__).parent
 COPIES = {
     HERE / "checkpoint" / "tiny": "srv/models/sandbox/tiny/v1",
     HERE / "cpu": "opt/sandbox/cpu",
+    HERE / "simulated": "opt/sandbox/simulated",
 }
 
 

@@ -1,0 +1,1 @@
+"""What a server process finds in place of the real package."""
