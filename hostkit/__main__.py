@@ -148,6 +148,9 @@ def _start_job(options: argparse.Namespace) -> int:
     except jobs.Locked as locked:
         print(locked, file=sys.stderr)
         return events.LOCKED
+    except OSError as problem:
+        print(f"the job could not be started: {problem}", file=sys.stderr)
+        return events.FAILED
     return 0
 
 

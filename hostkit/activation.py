@@ -11,7 +11,6 @@ from hostkit import acceptance, events, gates, gpus, hold, intent, ours, release
 from hostkit.events import Progress, Result, Verdict
 from hostkit.proving import NotServing, Proof, prove, runs, start
 
-_GPUS_FREE_WITHIN_S = 90
 _KNOWN = (NotServing, gates.NotMet, release.Damaged, gpus.DriverError, hold.Held)
 
 
@@ -102,7 +101,8 @@ def _switched(new: dict[str, Any], mode: str, progress: Progress, verdicts: list
 def _stopped_and_free(target: dict[str, Any], progress: Progress) -> list[Verdict]:
     verdicts = stopping.stop_all(progress)
     cards = [pci for unit in target["units"] for pci in unit["gpus"]]
-    free = Verdict("GPUs free", True, gates.gpus_free(cards, _GPUS_FREE_WITHIN_S), _GPUS_FREE_WITHIN_S)
+    limit_s = release.gates(target["digest"])["gpus_free_within_s"]
+    free = Verdict("GPUs free", True, gates.gpus_free(cards, limit_s), limit_s)
     progress.tell("gpus", free.evidence)
     return [*verdicts, free]
 

@@ -65,8 +65,9 @@ class Log(Strict):
 class Gates(Strict):
     """What must hold before a start is called good. A change here is no new release and restarts nothing.
 
-    Times in s. tok_s_floor: least tok/s by number of streams; a server below it is kept, and not accepted.
-    stuck_after_s: a start that for so long neither logs, nor computes, nor reads from disk is given up.
+    Times in s. gpus_free_within_s: for the memory of a stopped server to come back. stuck_after_s: a start that for so
+    long neither logs, nor computes, nor reads from disk is given up. tok_s_floor: least tok/s by number of streams; a
+    server below it is kept, and not accepted.
     """
 
     question: str
@@ -74,6 +75,7 @@ class Gates(Strict):
     answer_within_s: int = Field(default=60, gt=0)
     first_start_within_s: int = Field(default=2700, gt=0)
     start_within_s: int = Field(default=1200, gt=0)
+    gpus_free_within_s: int = Field(default=90, gt=0)
     stuck_after_s: int = Field(default=300, gt=0)
     settle_s: int = Field(default=2, ge=0)
     echo: Echo = Echo()
