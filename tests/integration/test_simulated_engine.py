@@ -7,18 +7,20 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hostkit import journal
 from sandbox.machine import Host
+from tests import playbook
 from tests.playbook import QUESTION
 
 pytestmark = pytest.mark.host
 
 REAL_PORT, PORT = 30000, 30999
-UNIT = "simulated"
+UNIT = "simulated.service"
 
 
 @dataclass(frozen=True)
@@ -44,37 +46,43 @@ class Served:
         text = self.chat(stream=True, stream_options={"include_usage": True})
         return [json.loads(data) for data in re.findall(r"^data: (\{.*\})\r?$", text, re.MULTILINE)]
 
+    def argv(self) -> list[str]:
+        shown = self.host.run(["systemctl", "show", "--value", "-p", "ExecStart", self.unit]).stdout
+        return shlex.split(shown.partition("argv[]=")[2].partition(" ;")[0])
+
     def titles(self) -> list[str]:
-        """First words of the command lines in the unit's cgroup, without the interpreter's path."""
+        """What `ps` shows of the unit's processes: the module or the title. Python's own helpers are left out."""
         group = self.host.run(["systemctl", "show", "--value", "-p", "ControlGroup", self.unit]).stdout.strip()
         pids = self.host.read_file(f"/sys/fs/cgroup{group}/cgroup.procs").split()
         lines = self.host.run(["ps", "-o", "args=", "-p", ",".join(pids)]).stdout.splitlines()
-        return sorted(re.sub(r"^\S*/python\S* -m (\S+).*", r"\1", line).strip() for line in lines)
+        shown = [re.sub(r"^\S*/python\S* -m (\S+).*", r"\1", line).strip() for line in lines]
+        return sorted(title for title in shown if "multiprocessing.resource_tracker" not in title)
 
-    def log(self, namespace: str = "*") -> str:
-        words = ["journalctl", f"--namespace={namespace}", "-u", self.unit, "-o", "json", "--all", "--quiet"]
+    def log(self) -> str:
+        words = ["journalctl", "--namespace=*", "-u", self.unit, "-o", "json", "--all", "--quiet"]
         invocation = self.host.run(["systemctl", "show", "--value", "-p", "InvocationID", self.unit]).stdout.strip()
         entries = self.host.run([*words, f"_SYSTEMD_INVOCATION_ID={invocation}"]).stdout.splitlines()
         return "\n".join(line for entry in entries for line in journal.message_lines(json.loads(entry)["MESSAGE"]))
 
 
-@pytest.fixture
-def real(host: Host) -> Served:
+@pytest.fixture(scope="module")
+def real(served: tuple[Host, playbook.Run]) -> Served:
+    host, run = served
+    assert run.code == 0, run.text
     return Served(host, REAL_PORT, "sglang-server.service")
 
 
-@pytest.fixture
-def simulated(host: Host, real: Served) -> Iterator[Served]:
+@pytest.fixture(scope="module")
+def simulated(real: Served) -> Iterator[Served]:
     """Started from the real unit's own command line, with another port, and so with the real engine's Python."""
-    shown = host.run(["systemctl", "show", "--value", "-p", "ExecStart", real.unit]).stdout
-    argv = shlex.split(shown.partition("argv[]=")[2].partition(" ;")[0])
+    argv = real.argv()
     argv[argv.index("--port") + 1] = str(PORT)
     settings = ["--setenv=PYTHONPATH=/opt/sandbox/simulated", "--setenv=SANDBOX_GPU_CLAIM=0000:21:00.0/1000"]
-    host.run(["systemd-run", f"--unit={UNIT}", *settings, *argv])
+    real.host.run(["systemd-run", "--collect", f"--unit={UNIT}", *settings, *argv])
     wait = f"until curl -sf -m 5 http://127.0.0.1:{PORT}/health; do sleep 0.1; done"
-    host.run(["timeout", "20", "sh", "-c", wait])
-    yield Served(host, PORT, f"{UNIT}.service")
-    host.shell(f"systemctl kill -s KILL {UNIT}; systemctl reset-failed {UNIT}")
+    real.host.run(["timeout", "20", "sh", "-c", wait])
+    yield Served(real.host, PORT, UNIT)
+    real.host.run(["systemctl", "stop", UNIT])
 
 
 def kinds(value: Any) -> Any:
@@ -115,10 +123,23 @@ def test_both_logs_tell_the_same_stages_in_the_same_order(real: Served, simulate
     assert stages(real.log())[-1] == "fired up"
 
 
-def test_a_question_of_the_check_by_the_engines_own_parser_is_answered_by_the_real_package(simulated: Served) -> None:
-    """It runs with the unit's environment, where the simulated engine is switched on."""
-    python = simulated.host.run(["systemctl", "show", "--value", "-p", "ExecStart", simulated.unit]).stdout
-    interpreter = shlex.split(python.partition("argv[]=")[2])[0]
-    code = "import importlib.util; print(importlib.util.find_spec('sglang').origin)"
-    seen = simulated.host.run(["env", "PYTHONPATH=/opt/sandbox/simulated", interpreter, "-c", code]).stdout
-    assert "/site-packages/sglang/" in seen
+def test_where_it_is_switched_on_the_engines_own_parser_is_still_the_real_one(simulated: Served) -> None:
+    """The check of arguments runs with the unit's environment."""
+    request = json.dumps({"package": "sglang", "argv": ["--model-path", "x", "--tp", "4"]})
+    parser = "/run/engine_parser.py"
+    simulated.host.write_file(parser, (playbook.ROOT / "hostkit/engine_parser.py").read_text())
+    switched_on = f"PYTHONPATH=/opt/sandbox/simulated {simulated.argv()[0]}"
+    checked = simulated.host.shell(f"echo '{request}' | {switched_on} {parser} check", check=True).stdout
+    assert json.loads(checked) == {"ok": True, "message": "", "effective": {"model_path": "x", "tp_size": 4}}
+    where = "import importlib.util; print(importlib.util.find_spec('sglang').origin)"
+    assert "/site-packages/sglang/" in simulated.host.shell(f'{switched_on} -c "{where}"', check=True).stdout
+
+
+def test_a_profile_switches_it_on_and_the_playbook_proves_it_like_the_real_one(bare: Host, tmp_path: Path) -> None:
+    project = playbook.copy_of_project(tmp_path)
+    profile = "extends: sandbox\nenvironment: {PYTHONPATH: /opt/sandbox/simulated}\n"
+    (project / "group_data/profiles/simulated.yaml").write_text(profile)
+    run = playbook.deploy(bare, "--data", "profile=simulated", project=project)
+    assert run.code == 0, run.text
+    assert playbook.ask(bare, "What is 6 * 7? Answer with the number only.") == "42", "the tiny model cannot do that"
+    assert playbook.deploy(bare, "--data", "profile=simulated", project=project).changed == 0

@@ -69,8 +69,8 @@ class Ending:
                 return
         log("Signal SIGTERM received while health check failed. Force exiting.")
 
-    def _child_failed(self, signum: int, frame: object) -> None:
-        log(f"SIGQUIT received. {signum=}, {frame=}. It usually means one child failed.")
+    def _child_failed(self, *_: object) -> None:
+        log("SIGQUIT received. signum=None, frame=None. It usually means one child failed.")
         log("Sleeping 5 seconds before crash diagnostics to let GPU activity settle.")
         time.sleep(self._faults.pace.crash_s)
         if not self._tree.has_scheduler():

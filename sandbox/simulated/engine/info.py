@@ -20,6 +20,13 @@ STARTUP_TIME = {
     "cuda_graph": dict.fromkeys(PHASES, 0.0),
     "tokenizer_e2e": 11.52,
 }
+HICACHE: dict[str, Any] = {
+    "enabled": False,
+    "backend": None,
+    "page_size": 1,
+    "hicache_object_layout": {"pools": []},
+    "reason": "Hierarchical cache is disabled",
+}
 #: tokens of the context that the scheduler keeps for itself
 RESERVED = 6
 
@@ -56,12 +63,13 @@ def server_info(arguments: Mapping[str, Any], launch_command: str, faults: Fault
     """Every argument in force, what the scheduler made of it, and its state."""
     tokens = resolved.max_total_tokens(arguments)
     return {
-        **_redacted(arguments),
+        **arguments,
         "launch_command": launch_command,
         "status": "ready",
         "max_total_num_tokens": tokens,
         "max_req_input_len": min(tokens, resolved.context_length(arguments)) - RESERVED,
         "startup_time": STARTUP_TIME,
+        "hicache_object_layout": HICACHE,
         "kv_events": None,
         "version": VERSION,
         "frontend": "python",
@@ -87,14 +95,13 @@ def metrics(arguments: Mapping[str, Any], manager: Manager) -> str:
     )
 
 
-def _redacted(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in arguments.items() if name != "custom_sigquit_handler"}
-
-
 def _internal_state(arguments: Mapping[str, Any]) -> dict[str, Any]:
     tokens = resolved.max_total_tokens(arguments)
     return {
-        **_redacted(arguments),
+        **{name: value for name, value in arguments.items() if name != "custom_sigquit_handler"},
+        "pp_max_micro_batch_size": resolved.max_running_requests(arguments) // int(arguments["pp_size"]),
+        "disaggregation_decode_retraction_backup": "cpu_tensor",
+        "startup_time": {name: value for name, value in STARTUP_TIME.items() if name != "tokenizer_e2e"},
         "world_size": int(arguments["tp_size"]) * int(arguments["pp_size"]),
         "effective_max_running_requests_per_dp": resolved.max_running_requests(arguments),
         "last_gen_throughput": 0.0,
