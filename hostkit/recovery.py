@@ -42,6 +42,8 @@ def _recovered(found: dict[str, Any], progress: Progress) -> Result:
     if held:
         return Result(events.OK, f"the activation of {wanted} was cut off; the host is {hold.describe(held)}")
     back_to = list(filter(release.is_whole, found["back_to"]))
+    if not intent.is_of_this_boot(found):  # systemd starts it anyway: what comes up is watched, and not stopped
+        systemd.run("systemctl", "start", paths.TARGET, timeout_s=300, check=False)
     if not back_to and found["attempt"] < _ATTEMPTS and release.is_whole(wanted):
         progress.tell("recovery", f"the activation of {wanted} was cut off and nothing served before: once more")
         return activate({"release": wanted, "attempt": found["attempt"] + 1}, progress)
@@ -57,7 +59,6 @@ def _after_boot(wanted: str, back_to: list[str], cut_off: NotServing, progress: 
     """systemd starts what served before; it is only watched while it comes up."""
     previous = release.load(back_to[0])
     progress.tell("recovery", f"the activation of {wanted} was cut off; {back_to[0]}, which served before, starts")
-    systemd.run("systemctl", "start", paths.TARGET, timeout_s=300, check=False)
     if not runs(previous):
         return go_back(wanted, back_to, cut_off, progress)
     try:

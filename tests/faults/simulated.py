@@ -92,9 +92,9 @@ def serving(host: Host) -> str | None:
     try:
         if playbook.ask(host) != "4":
             return None
+        argv = host.read_file(f"/proc/{playbook.main_pid(host)}/cmdline").replace("\0", " ")
     except (subprocess.CalledProcessError, KeyError, ValueError):
         return None
-    argv = host.read_file(f"/proc/{playbook.main_pid(host)}/cmdline").replace("\0", " ")
     found = re.search(r"--max-running-requests (\d+)", argv)
     return {str(value): name for name, value in RUNNING.items()}.get(found.group(1)) if found else None
 

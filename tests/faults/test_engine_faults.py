@@ -1,4 +1,4 @@
-"""Every fault of an engine, on a first deploy and on a switch: what is seen, what serves then, what a second run does."""
+"""Every fault of an engine, on a first deploy and on a switch: what is seen, what serves, what a second run does."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -22,6 +22,7 @@ from tests.playbook import would_change
 pytestmark = pytest.mark.host
 
 STAGES = ("gates", "stop", "gpus", "start", "ladder")
+RECOVERED = "timeout 30 sh -c 'while test -e /var/lib/sglang/intent.json; do sleep 0.2; done'"
 CLAIM = "python3 /opt/sandbox/gpu/claim.py --gpus 0 --mib 5000"
 
 
@@ -63,7 +64,7 @@ def test_the_plug_is_pulled_on_the_first_deploy(sandbox: Sandbox, untouched: Hos
     sandbox.up(untouched.name, keep=True)
     simulated.watch(untouched)
     assert serves_within(untouched, "new", 60)
-    untouched.shell("timeout 30 sh -c 'while test -e /var/lib/sglang/intent.json; do sleep 0.2; done'", check=True)
+    untouched.shell(RECOVERED, check=True)
     after = "the boot finished it"
     matrix("plug pulled", "first deploy, ladder", "the run fails", after, converges(untouched, project))
 
@@ -75,8 +76,7 @@ def test_the_activation_is_killed(old: Host, project: Path, matrix: Any, stage: 
     assert run.code != 0, run.text
     assert run.lines_with("sglang-job-activation.service ended without a result"), run.text
     assert serves_within(old, "old", 30)
-    settled = "timeout 30 sh -c 'while systemctl -q is-active sglang-job-recovery; do sleep 0.2; done'"
-    old.shell(settled, check=True)
+    old.shell(RECOVERED, check=True)
     sees = "ended without a result"
     matrix("activation killed", f"at {stage}", sees, "the old one serves again", converges(old, project))
 
