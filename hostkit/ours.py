@@ -1,4 +1,4 @@
-"""Which units are the playbook's own: those that a release on this host names, and no other.
+"""Which units are the playbook's own: those that a release made on this host, and no other.
 
 A unit of somebody else may well be called sglang-something; it is never stopped, changed or removed.
 """
@@ -7,6 +7,8 @@ import json
 from typing import Any
 
 from hostkit import paths
+
+_NOTES = "sglang-box started %n"
 
 
 def units() -> dict[str, dict[str, Any]]:
@@ -26,5 +28,17 @@ def _active() -> str:
 
 
 def services() -> list[str]:
-    """Names of the services of all releases kept on this host."""
-    return sorted(units())
+    """Names of the services of all releases kept on this host, and of those whose release somebody removed."""
+    return sorted({*units(), *_made_by_a_release()})
+
+
+def _made_by_a_release() -> set[str]:
+    """Units that note what they are started from, as those of a release alone do."""
+    found = set()
+    for path in paths.UNITS.glob("sglang-*.service"):
+        try:
+            if path.is_file() and _NOTES in path.read_text(errors="replace"):
+                found.add(path.name)
+        except OSError:
+            continue
+    return found

@@ -228,6 +228,7 @@ FULL = {
 @pytest.mark.parametrize("name", FULL)
 def test_a_full_disk(old: Host, project: Path, matrix: Any, name: str) -> None:
     folder, stage, sees, ends, serves = FULL[name]
+    old.shell("cd /var/lib/sglang/releases && ls | grep -v $(basename $(readlink ../active)) | xargs rm -rf")
     with small_file_system(old, folder, fill=not stage):
         if stage:
             at_stage(old, stage, FILL.format(folder=folder))
