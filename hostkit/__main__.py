@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 _JOBS = ("engine", "checkpoint", "activation")
 
@@ -38,7 +39,15 @@ def main(argv: list[str]) -> int:
         return _install(options.release)
     elif options.command == "put-credential":
         credential.put_from_stdin()
+    elif options.command == "capture":
+        return _console(options)
     return 0
+
+
+def _console(options: argparse.Namespace) -> int:
+    from hostkit import capture
+
+    return capture.by_hand(options.reason)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -55,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     started = commands.add_parser("started", help="(units) note what a starting unit is started from")
     started.add_argument("unit")
     commands.add_parser("put-credential", help="(playbook) the engine's credential, from standard input")
+    _add_looking_into(commands)
     for name, text in (("start-job", "start or join"), ("follow-job", "events of"), ("run-job", "body of")):
         job = commands.add_parser(name, help=f"(playbook) {text} a job")
         job.add_argument("kind", choices=_JOBS)
@@ -64,6 +74,12 @@ def _parser() -> argparse.ArgumentParser:
             job.add_argument("--after", type=int, default=0)
             job.add_argument("--wait", type=float, default=5.0, metavar="SECONDS")
     return parser
+
+
+def _add_looking_into(commands: Any) -> None:
+    """What is for finding out why a server is sick, and for being told."""
+    capture = commands.add_parser("capture", help="keep evidence of the servers as they are now; prints the folders")
+    capture.add_argument("--reason", default="by hand", metavar="TEXT")
 
 
 def _run_job(kind: str) -> int:
