@@ -39,15 +39,20 @@ def main(argv: list[str]) -> int:
         return _install(options.release)
     elif options.command == "put-credential":
         credential.put_from_stdin()
-    elif options.command == "capture":
+    elif options.command in ("capture", "notify", "put-notify"):
         return _console(options)
     return 0
 
 
 def _console(options: argparse.Namespace) -> int:
-    from hostkit import capture
+    from hostkit import capture, notify
 
-    return capture.by_hand(options.reason)
+    if options.command == "capture":
+        return capture.by_hand(options.reason)
+    if options.command == "notify":
+        return notify.test() if options.test else notify.notify(options.unit)
+    notify.put_from_stdin()
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -80,6 +85,11 @@ def _add_looking_into(commands: Any) -> None:
     """What is for finding out why a server is sick, and for being told."""
     capture = commands.add_parser("capture", help="keep evidence of the servers as they are now; prints the folders")
     capture.add_argument("--reason", default="by hand", metavar="TEXT")
+    notify = commands.add_parser("notify", help="tell whom the settings name that a unit failed")
+    which = notify.add_mutually_exclusive_group(required=True)
+    which.add_argument("unit", nargs="?", help="(units) the unit that failed")
+    which.add_argument("--test", action="store_true", help="a test message, the way that a real one takes")
+    commands.add_parser("put-notify", help="(playbook) whom to tell, from standard input")
 
 
 def _run_job(kind: str) -> int:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from serving import paths
 from serving.plan import Unit
 from serving.release import Release, ReleaseFile, without_comments
-from serving.schemas import HostState, UnitState
-from serving.secret import ApiKey
+from serving.schemas import File, HostState, UnitState
+from serving.secret import ApiKey, Notify, Secret
 
 
 def to_put_right(release: Release, state: HostState) -> list[str]:
@@ -31,13 +31,21 @@ def is_proven(release: Release, state: HostState) -> bool:
 
 def credential_differs(release: Release, state: HostState) -> str | None:
     """How the credential on the host differs from the operator's key, None where it does not."""
-    key, found = release.plan.wanted.api_key, state.files.get(ApiKey.path_on_host)
-    if key is None:
+    return _secret_differs(release.plan.wanted.api_key, state.files.get(ApiKey.path_on_host), "another key")
+
+
+def notify_differs(release: Release, state: HostState) -> str | None:
+    """How the host's notifier differs from the operator's setting, None where it does not."""
+    return _secret_differs(release.plan.wanted.site.notify, state.files.get(Notify.path_on_host), "another setting")
+
+
+def _secret_differs(wanted: Secret | None, found: File | None, another: str) -> str | None:
+    if wanted is None:
         return "no longer used" if found else None
     if found is None:
         return "missing"
-    if found.sha256 != key.sha256:
-        return "another key"
+    if found.sha256 != wanted.sha256:
+        return another
     right = (found.type, found.mode, found.owner) == ("file", "600", "root")
     return None if right else f"mode {found.mode}, owner {found.owner}"
 

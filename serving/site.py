@@ -4,15 +4,25 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
-from serving.files import Strict, parse
+from serving.files import OWN_WORDS, Strict, parse
+from serving.secret import Notify
 
 WHERE = "group_data"
+_HOW_TO_NOTIFY = 'write {"webhook": "https://..."} or {"command": ["/path", "word", ...]}, or None'
 
 
 def _address(text: str) -> str:
     return text if text == "localhost" else str(ipaddress.ip_address(text))
+
+
+def _notify(setting: Any) -> Notify | None:
+    try:
+        return None if setting is None else Notify.of(setting)
+    except ValueError as problem:
+        raise PydanticCustomError(OWN_WORDS, "{what}", {"what": str(problem), "remedy": _HOW_TO_NOTIFY}) from None
 
 
 class Site(Strict):
@@ -26,6 +36,7 @@ class Site(Strict):
     engine: str | None = None
     find_links: str | None = None
     api_key_file: str | None = None
+    notify: Annotated[Notify | None, BeforeValidator(_notify)] = None
 
 
 def load_site(data: Mapping[str, Any]) -> Site:
