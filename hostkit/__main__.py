@@ -39,16 +39,18 @@ def main(argv: list[str]) -> int:
         return _install(options.release)
     elif options.command == "put-credential":
         credential.put_from_stdin()
-    elif options.command in ("capture", "notify", "put-notify"):
+    elif options.command in ("capture", "logs", "notify", "put-notify"):
         return _console(options)
     return 0
 
 
 def _console(options: argparse.Namespace) -> int:
-    from hostkit import capture, notify
+    from hostkit import capture, logs, notify
 
     if options.command == "capture":
         return capture.by_hand(options.reason)
+    if options.command == "logs":
+        return logs.show(options.unit, options.lines, options.since, options.follow)
     if options.command == "notify":
         return notify.test() if options.test else notify.notify(options.unit)
     notify.put_from_stdin()
@@ -85,11 +87,22 @@ def _add_looking_into(commands: Any) -> None:
     """What is for finding out why a server is sick, and for being told."""
     capture = commands.add_parser("capture", help="keep evidence of the servers as they are now; prints the folders")
     capture.add_argument("--reason", default="by hand", metavar="TEXT")
+    logs = commands.add_parser("logs", help="what the servers logged, by default since they were started")
+    logs.add_argument("--unit")
+    logs.add_argument("--lines", type=_count, default=200, metavar="N")
+    logs.add_argument("--since", metavar="TIME", help="as journalctl reads it: today, '2 hours ago'")
+    logs.add_argument("--follow", action="store_true", help="go on as lines come")
     notify = commands.add_parser("notify", help="tell whom the settings name that a unit failed")
     which = notify.add_mutually_exclusive_group(required=True)
     which.add_argument("unit", nargs="?", help="(units) the unit that failed")
     which.add_argument("--test", action="store_true", help="a test message, the way that a real one takes")
     commands.add_parser("put-notify", help="(playbook) whom to tell, from standard input")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of lines")
+    return int(text)
 
 
 def _run_job(kind: str) -> int:

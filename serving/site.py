@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from serving.files import OWN_WORDS, Strict, parse
+from serving.files import OWN_WORDS, Model, Strict, parse
 from serving.secret import Notify
 
 WHERE = "group_data"
@@ -39,7 +39,20 @@ class Site(Strict):
     notify: Annotated[Notify | None, BeforeValidator(_notify)] = None
 
 
+class LogOptions(Site):
+    """What commands/logs.py takes, beside the settings. `since` as journalctl reads it; None: since the last start."""
+
+    lines: int = Field(default=200, gt=0, le=100_000)
+    unit: str | None = Field(default=None, pattern=r"^[\w@.:-]+$")
+    since: str | None = None
+
+
 def load_site(data: Mapping[str, Any]) -> Site:
-    """The settings without pyinfra's own keys (`ssh_user`, `_sudo`). Raises Refused for an unknown key."""
+    """The settings of a host. Raises Refused for an unknown key."""
+    return load_options(Site, data)
+
+
+def load_options(model: type[Model], data: Mapping[str, Any]) -> Model:
+    """The settings, with a command's own options, without pyinfra's keys (`ssh_user`, `_sudo`). Raises Refused."""
     own = {key: value for key, value in data.items() if not key.startswith(("_", "ssh_"))}
-    return parse(Site, own, WHERE)
+    return parse(model, own, WHERE)
