@@ -113,7 +113,10 @@ def test_the_webhooks_url_is_in_one_file_and_in_no_command_line_output_or_journa
     host.run(["systemd-run", "--unit=watch", "sh", "-c", WATCH])
     runs = [set_up(host, project, WEBHOOK, "--diff", "-vv")]
     host.run(["sglang-box", "notify", "--test"])
-    listing = playbook.pyinfra("deploy.py", "--debug-operations", "--limit", host.name, "--data", "notify=null")
+    host.run(["rm", FILE])
+    listing = playbook.pyinfra("deploy.py", "--debug-operations", "--limit", host.name, project=project)
+    assert f"Put {FILE} (missing)" in listing.text
+    runs.append(set_up(host, project, WEBHOOK))
     host.shell("sleep 0.2; systemctl stop watch; rm /root/pattern", check=True)
     assert host.shell("cat /root/seen").stdout == "", "seen in a command line"
     assert all(SECRET not in text for run in [*runs, listing] for text in (run.text, str(run.report)))
