@@ -2,7 +2,7 @@
 
 from pyinfra import config
 
-from tasks import activation, checkpoint, credential, engine, machine, plan
+from tasks import activation, checkpoint, credential, engine, machine, notifier, plan
 
 config.REQUIRE_PYINFRA_VERSION = "~=3.10.0"
 
@@ -10,6 +10,7 @@ release = plan.make()  # looks at the host once; refuses what cannot work, befor
 machine.prepared(release)  # packages, service user, folders, hostkit
 engine.installed(release)  # the locked environment, in a folder of its own
 checkpoint.verified(release)  # every byte as in the manifest
+notifier.set_up(release)  # who is told when a server fails
 credential.present(release)  # the API key, where there is one
 activation.staged(release)  # unit and environment files, beside those in use
 activation.active(release)  # stop, prove the GPUs free, start, prove; or go back

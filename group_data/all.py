@@ -18,5 +18,12 @@ api_key_file = None
 # (in an emergency: only that it answers).
 gates = "auto"
 
+# Who is told when a server fails: {"webhook": "https://..."} gets a JSON POST, {"command": ["/path", ...]} on the host
+# gets the same on standard input; None tells nobody. systemd starts a dead server again by itself, so a message comes
+# when it gives up, after three starts within 90 minutes. From systemd 254 on (Ubuntu 24.04) one comes at each death
+# with an error, too; its text says which it is. To try it, on the host: sglang-box notify --test
+# A webhook's URL is a secret; it may be read from a file here: open("webhook").read().strip()
+notify = None
+
 # "never" refuses a run that would stop tokens, before any change.
 restart = "allow"

@@ -43,15 +43,41 @@ def _parser() -> argparse.ArgumentParser:
     hold.add_argument("--off", action="store_true", help="let go; starts nothing")
     inspect = command("inspect", _inspect, "the whole state of this host as JSON")
     inspect.add_argument("request", nargs="?", default='{"models": "/srv/models", "packages": []}')
+    _add_looking_into(command)
     _add_internal(command)
     return parser
 
 
-def _add_internal(command: Callable[[str, Command, str], argparse.ArgumentParser]) -> None:
+Adder = Callable[[str, Command, str], argparse.ArgumentParser]
+
+
+def _add_looking_into(command: Adder) -> None:
+    """What is for finding out why a server is sick, and for being told."""
+    capture = command("capture", _capture, "keep evidence of the servers as they are now; prints the folders")
+    capture.add_argument("--reason", default="by hand", metavar="TEXT")
+    logs = command("logs", _logs, "what the servers logged, by default since they were started")
+    logs.add_argument("--unit")
+    logs.add_argument("--lines", type=_count, default=200, metavar="N")
+    logs.add_argument("--since", metavar="TIME", help="as journalctl reads it: today, '2 hours ago'")
+    logs.add_argument("--follow", action="store_true", help="go on as lines come")
+    notify = command("notify", _notify, "tell whom the settings name that a unit failed")
+    which = notify.add_mutually_exclusive_group(required=True)
+    which.add_argument("unit", nargs="?", help="(units) the unit that failed")
+    which.add_argument("--test", action="store_true", help="a test message, the way that a real one takes")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of lines")
+    return int(text)
+
+
+def _add_internal(command: Adder) -> None:
     command("install", _install, "(playbook) put a release's files into /etc, restart nothing").add_argument("release")
     command("started", _started, "(units) note what a starting unit is started from").add_argument("unit")
     command("boot", _boot, "(boot) bring back what served before an activation was cut off")
     command("put-credential", _put_credential, "(playbook) a key, from standard input").add_argument("name")
+    command("put-notify", _put_notify, "(playbook) whom to tell, from standard input")
     start = command("start-job", _start_job, "(playbook) start or join a job, and say its id")
     start.add_argument("kind")
     start.add_argument("request")
@@ -138,6 +164,31 @@ def _put_credential(options: argparse.Namespace) -> int:
 
     credential.put_from_stdin(options.name)
     return 0
+
+
+def _put_notify(_: argparse.Namespace) -> int:
+    from hostkit import notify
+
+    notify.put_from_stdin()
+    return 0
+
+
+def _capture(options: argparse.Namespace) -> int:
+    from hostkit import capture
+
+    return capture.by_hand(options.reason)
+
+
+def _logs(options: argparse.Namespace) -> int:
+    from hostkit import logs
+
+    return logs.show(options.unit, options.lines, options.since, options.follow)
+
+
+def _notify(options: argparse.Namespace) -> int:
+    from hostkit import notify
+
+    return notify.test() if options.test else notify.notify(options.unit)
 
 
 def _start_job(options: argparse.Namespace) -> int:

@@ -4,11 +4,12 @@ import json
 import re
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hostkit import paths
+from hostkit.systemd import Unit
 
 # Lines of SGLang 0.5.23 that mark how far a start is; read in the captures of real starts.
 STAGES: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -77,6 +78,28 @@ class Journal:
     def _read(self) -> None:
         for line in self._process.stdout or ():
             self.lines += message_lines(json.loads(line).get("MESSAGE"))
+
+
+def last_lines(count: int, *which: str) -> list[str]:
+    """The last lines that journalctl has for the words `which`, as the processes wrote them."""
+    command = ["journalctl", f"--namespace={paths.JOURNAL_NAMESPACE}", f"--lines={count}", "--output=json", "--all"]
+    done = subprocess.run([*command, "--quiet", *which], capture_output=True, text=True, timeout=20, check=False)
+    return [line for entry in done.stdout.splitlines() for line in message_lines(json.loads(entry).get("MESSAGE"))]
+
+
+def reader(*words: str) -> list[str]:
+    """The command that reads what the servers log together with what systemd says of them."""
+    return ["journalctl", f"--namespace=+{paths.JOURNAL_NAMESPACE}", "--no-pager", "--output=short-iso", *words]
+
+
+def current(units: Iterable[Unit]) -> list[str]:
+    """Words for `reader`: the units' current or last invocations; all of a unit that has had none since the boot."""
+    words: list[str] = []
+    for unit in units:
+        own = (f"_SYSTEMD_INVOCATION_ID={unit.invocation_id}", "+", f"INVOCATION_ID={unit.invocation_id}")
+        never = (f"_SYSTEMD_UNIT={unit.name}", "+", f"UNIT={unit.name}")
+        words += [*(["+"] if words else []), *(own if unit.invocation_id else never)]
+    return words
 
 
 def message_lines(message: Any) -> list[str]:

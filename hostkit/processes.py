@@ -72,6 +72,20 @@ def pids() -> list[int]:
     return [int(name) for name in os.listdir(PROC) if name.isdigit()]
 
 
+def of_control_group(group: str) -> list[int]:
+    """The pids in a unit's control group and those below it, [] where there is none."""
+    top = Path("/sys/fs/cgroup") / group.lstrip("/")
+    files = sorted(top.rglob("cgroup.procs")) if group.strip("/") else []
+    return [int(pid) for file in files for pid in _lines(file)]
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().split()
+    except OSError:
+        return []
+
+
 def listeners() -> list[tuple[str, int, int | None]]:
     """(address, port, pid) of each listening TCP socket; pid is None where the owner cannot be seen."""
     inodes = {inode: (address, port) for address, port, inode in _listening_sockets()}

@@ -6,13 +6,15 @@ import subprocess
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from hostkit import activity, gates, ours, paths, processes, release, systemd
+from hostkit import activity, capture, gates, ours, paths, processes, release, systemd
 from hostkit.events import Progress, Verdict
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (looked at for what dead servers left)
 _HEARTBEAT_S = 10.0
 _AFTER_KILL_S = 20.0
+_ASKED_WITHIN_S = 5.0
 
 
 def running() -> list[systemd.Unit]:
@@ -25,6 +27,7 @@ def stop_all(progress: Progress) -> list[Verdict]:
     units, known = running(), ours.units()
     names = [unit.name for unit in units]
     for unit in units:
+        _keep_evidence(unit.name, known.get(unit.name), progress)
         progress.tell("stop", f"{unit.name}, pid {unit.main_pid}: draining what it answers", unit=unit.name)
     limit_s = max([known.get(name, {}).get("stop_within_s", release.DRAIN_S) for name in names], default=0)
     began = time.monotonic()
@@ -37,6 +40,16 @@ def stop_all(progress: Progress) -> list[Verdict]:
         return []
     took = time.monotonic() - began
     return [Verdict("stopped, nothing left", True, f"{', '.join(names)} in {took:.1f} s; {evidence}", limit_s)]
+
+
+def _keep_evidence(service: str, unit: dict[str, Any] | None, progress: Progress) -> None:
+    """What can be known of a sick server is known only until it is stopped. It never keeps one from being stopped."""
+    with contextlib.suppress(OSError, subprocess.SubprocessError, release.Damaged):
+        document = release.load(release.active() or "")
+        reason = capture.sick(unit, document, _ASKED_WITHIN_S) if unit else None
+        if reason:
+            folder = capture.capture(service, document, reason)
+            progress.tell("capture", f"{reason}; evidence is in {folder}", unit=service.removesuffix(".service"))
 
 
 def _stop(names: list[str], limit_s: float, progress: Progress) -> None:

@@ -35,11 +35,11 @@ def run(*command: str, timeout_s: float = 30, check: bool = True) -> str:
     return done.stdout
 
 
-def show(*names: str) -> dict[str, Unit]:
+def show(*names: str, timeout_s: float = 30) -> dict[str, Unit]:
     """The named units, each in one call's time; a unit that does not exist has load "not-found"."""
     if not names:
         return {}
-    text = run("systemctl", "show", f"--property={_PROPERTIES}", "--", *names)
+    text = run("systemctl", "show", f"--property={_PROPERTIES}", "--", *names, timeout_s=timeout_s)
     units = [_unit(block) for block in text.strip().split("\n\n")]
     return {unit.name: unit for unit in units}
 

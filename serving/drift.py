@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from serving import paths
 from serving.plan import Unit
 from serving.release import Release, ReleaseFile, without_comments
-from serving.schemas import HostState, UnitState
+from serving.schemas import File, HostState, UnitState
+from serving.secret import Secret
 
 # Kinds of jobs on the host that may change what serves.
 ACTIVATING = {"activation", "start", "stop", "hold", "rollback", "recovery"}
@@ -35,13 +36,22 @@ def is_proven(release: Release, state: HostState) -> bool:
 def credential_differs(release: Release, state: HostState) -> str | None:
     """How the credential on the host differs from the operator's key, None where it does not."""
     key = release.plan.wanted.api_key
-    if key is None:
-        return None
-    found = state.files.get(key.path_on_host)
+    return _differs(key, state.files.get(key.path_on_host)) if key else None
+
+
+def notify_differs(release: Release, state: HostState) -> str | None:
+    """How the host's notifier differs from the operator's setting, None where it does not."""
+    wanted, found = release.plan.wanted.site.notify, state.files.get(paths.NOTIFY)
+    if wanted is None:
+        return "no longer used" if found else None
+    return _differs(wanted, found)
+
+
+def _differs(wanted: Secret, found: File | None) -> str | None:
     if found is None:
         return "missing"
-    if found.sha256 != key.sha256:
-        return "edited"
+    if found.sha256 != wanted.sha256:
+        return "another content"
     right = (found.type, found.mode, found.owner) == ("file", "600", "root")
     return None if right else f"mode {found.mode}, owner {found.owner}"
 

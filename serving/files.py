@@ -10,6 +10,9 @@ from serving.problems import Problem, Refused, nearest
 
 Model = TypeVar("Model", bound=BaseModel)
 
+# Type of a PydanticCustomError that brings its own remedy, and whose value is not shown: it may be a secret.
+OWN_WORDS = "own_words"
+
 
 class Strict(BaseModel):
     """A model that refuses unknown keys, converts nothing silently and cannot be changed once made."""
@@ -63,6 +66,8 @@ def _problem(model: type[BaseModel], error: Any, shown: str) -> Problem:
         return Problem(shown, key, "unknown key", nearest(str(error["loc"][-1]), _fields_beside(model, error["loc"])))
     if error["type"] == "missing":
         return Problem(shown, key, "is missing", "add it")
+    if error["type"] == OWN_WORDS:
+        return Problem(shown, key, error["msg"], error["ctx"]["remedy"])
     return Problem(shown, key, f"{error['msg'].lower()}, not {error['input']!r}", "correct the value")
 
 

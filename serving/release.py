@@ -42,6 +42,7 @@ class Release:
             ReleaseFile(f"/etc/systemd/journald@{paths.JOURNAL_NAMESPACE}.conf", render("journald.conf.j2")),
             ReleaseFile(f"{paths.UNITS}/{paths.TARGET}", render("sglang.target.j2", plan=plan)),
             ReleaseFile(f"{paths.UNITS}/{paths.BOOT_UNIT}", render("boot.service.j2")),
+            ReleaseFile(f"{paths.UNITS}/{paths.NOTIFIER}", render("notify.service.j2")),
         )
         if plan.wanted.api_key:
             shared += (ReleaseFile(f"{paths.CONFIG}/logging.json", render("logging.json.j2")),)

@@ -4,15 +4,25 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
-from serving.files import Strict, parse
+from serving.files import OWN_WORDS, Model, Strict, parse
+from serving.secret import Notify
 
 WHERE = "group_data"
+_HOW_TO_NOTIFY = 'write {"webhook": "https://..."} or {"command": ["/path", "word", ...]}, or None'
 
 
 def _address(text: str) -> str:
     return text if text == "localhost" else str(ipaddress.ip_address(text))
+
+
+def _notify(setting: Any) -> Notify | None:
+    try:
+        return None if setting is None else Notify.of(setting)
+    except ValueError as problem:
+        raise PydanticCustomError(OWN_WORDS, "{what}", {"what": str(problem), "remedy": _HOW_TO_NOTIFY}) from None
 
 
 class Site(Strict):
@@ -27,9 +37,23 @@ class Site(Strict):
     engine: str | None = None
     find_links: str | None = None
     api_key_file: str | None = None
+    notify: Annotated[Notify | None, BeforeValidator(_notify)] = None
+
+
+class LogOptions(Site):
+    """What commands/logs.py takes, beside the settings. `since` as journalctl reads it; None: since the last start."""
+
+    lines: int = Field(default=200, gt=0, le=100_000)
+    unit: str | None = Field(default=None, pattern=r"^[\w@.:-]+$")
+    since: str | None = None
 
 
 def load_site(data: Mapping[str, Any]) -> Site:
-    """The settings without pyinfra's own keys (`ssh_user`, `_sudo`). Raises Refused for an unknown key."""
+    """The settings of a host. Raises Refused for an unknown key."""
+    return load_options(Site, data)
+
+
+def load_options(model: type[Model], data: Mapping[str, Any]) -> Model:
+    """The settings, with a command's own options, without pyinfra's keys (`ssh_user`, `_sudo`). Raises Refused."""
     own = {key: value for key, value in data.items() if not key.startswith(("_", "ssh_"))}
-    return parse(Site, own, WHERE)
+    return parse(model, own, WHERE)

@@ -4,7 +4,7 @@ from serving import drift
 from serving.plan import hostkit_path
 from serving.release import Release
 from tasks import bundle
-from tasks.operations import credential_present
+from tasks.operations import secret_present
 from tasks.step import step
 
 
@@ -14,4 +14,4 @@ def present(release: Release) -> None:
     key, difference = release.plan.wanted.api_key, drift.credential_differs(release, release.plan.state)
     if key and difference:
         name = f"Put {key.path_on_host} ({difference})"
-        credential_present(name=name, hostkit=hostkit_path(bundle.digest()), key=key)
+        secret_present(name=name, hostkit=hostkit_path(bundle.digest()), secret=key)

@@ -12,7 +12,7 @@ from pyinfra.api.command import FileUploadCommand, PyinfraCommand, QuoteString
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
-from serving.secret import ApiKey
+from serving.secret import Secret
 from tasks.follow import FollowJob
 
 
@@ -60,26 +60,26 @@ def job_done(hostkit: str, kind: str, request: dict[str, Any]) -> Generator[Pyin
     yield FollowJob(hostkit, kind, request)
 
 
-class PutCredential(PyinfraCommand):
-    """Sends the key through standard input: it is in no command line, no argument and no output."""
+class PutSecret(PyinfraCommand):
+    """Sends a secret through standard input: it is in no command line, no argument and no output."""
 
-    def __init__(self, hostkit: str, key: ApiKey) -> None:
+    def __init__(self, hostkit: str, secret: Secret) -> None:
         super().__init__()
-        self.hostkit, self.key = hostkit, key
+        self.hostkit, self.secret = hostkit, secret
 
     def __repr__(self) -> str:
-        return "PutCredential()"
+        return f"PutSecret({self.secret.path_on_host})"
 
     def execute(self, state: State, host: Host, connector_arguments: Any) -> bool:
-        command = shlex.join([self.hostkit, "put-credential", self.key.name_on_host])
-        ok, _ = host.run_shell_command(command, **{**connector_arguments, "_stdin": self.key.content()})
+        command = shlex.join([self.hostkit, *self.secret.command])
+        ok, _ = host.run_shell_command(command, **{**connector_arguments, "_stdin": self.secret.content()})
         return ok
 
 
 @operation()
-def credential_present(hostkit: str, key: ApiKey) -> Generator[PyinfraCommand, None, None]:
-    """The engine's credential on the host holds this key and is readable by root alone."""
-    yield PutCredential(hostkit, key)
+def secret_present(hostkit: str, secret: Secret) -> Generator[PyinfraCommand, None, None]:
+    """The secret's file on the host holds its content and is readable by root alone."""
+    yield PutSecret(hostkit, secret)
 
 
 @operation()

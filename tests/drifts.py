@@ -5,7 +5,6 @@ from dataclasses import dataclass
 UNIT = "/etc/systemd/system/sglang-server.service"
 NCCL = "/etc/sglang/nccl.env"
 ENV = "/etc/sglang/sglang-server.env"
-KEY = "/etc/sglang/credentials/engine.yaml"
 RELEASE = "/var/lib/sglang/releases/$(basename $(readlink /var/lib/sglang/active))"
 ENGINE = "$(dirname $(dirname $(systemctl show -p ExecStart sglang-server | sed 's/.*path=//; s/ .*//')))"
 RESTART = "systemctl restart sglang-server"

@@ -1,5 +1,7 @@
 """An API key is planted, and looked for everywhere: it is in one file of root's and in the engine's memory."""
 
+import hashlib
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -15,6 +17,9 @@ from tests.playbook import Run, deploy, main_pid
 pytestmark = pytest.mark.host
 
 KEY = "planted-0123456789abcdef-key"
+FILE = (
+    f"/etc/sglang/credentials/{hashlib.sha256(f'api-key: {json.dumps(KEY)}{chr(10)}'.encode()).hexdigest()[:16]}.yaml"
+)
 # The pattern comes from a file, or the watch would see itself.
 WATCH = (
     "while :; do cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' "
@@ -75,10 +80,10 @@ def test_the_key_is_in_no_output_of_the_run(keyed: tuple[Host, Run, Path]) -> No
 
 def test_the_key_is_in_no_listing_of_the_operations(keyed: tuple[Host, Run, Path]) -> None:
     host, _, project = keyed
-    host.run(["rm", "/etc/sglang/credentials/engine.yaml"])
+    host.run(["rm", FILE])
     words = ("deploy.py", "--debug-operations", "--limit", host.name, "--data", "api_key_file=api-key")
     listing = playbook.pyinfra(*words, project=project)
-    assert "Put /etc/sglang/credentials/engine.yaml" in listing.text
+    assert f"Put {FILE}" in listing.text
     assert KEY not in listing.text
     assert deploy(host, "--data", "api_key_file=api-key", project=project).code == 0
 
@@ -90,7 +95,7 @@ def test_the_key_lies_in_one_file_of_roots(keyed: tuple[Host, Run, Path]) -> Non
     )
     host.run(["rm", "/root/pattern"])
     found = host.shell(f"grep -rlF {KEY} {folders} 2>/dev/null").stdout.split()
-    assert found == ["/etc/sglang/credentials/engine.yaml"]
+    assert found == [FILE]
     assert host.run(["stat", "-c", "%a %U", found[0]]).stdout.split() == ["600", "root"]
     assert host.run(["stat", "-c", "%a %U", "/etc/sglang/credentials"]).stdout.split() == ["700", "root"]
 
@@ -113,7 +118,7 @@ def test_a_second_run_changes_nothing_and_asks_with_the_key(keyed: tuple[Host, R
 @pytest.mark.parametrize(
     ("does", "named"),
     [
-        ("sed -i s/planted/another/ {file}", "another key"),
+        ("sed -i s/planted/another/ {file}", "another content"),
         ("chmod 644 {file}", "mode 644, owner root"),
         ("chown admin {file}", "mode 600, owner admin"),
         ("rm {file}", "missing"),
@@ -124,7 +129,7 @@ def test_a_credential_that_drifted_is_put_right_without_a_restart(
 ) -> None:
     host, _, project = keyed
     pid = main_pid(host)
-    host.shell(does.format(file="/etc/sglang/credentials/engine.yaml"), check=True)
+    host.shell(does.format(file=FILE), check=True)
     [step] = playbook.would_change(host, "--data", "api_key_file=api-key", project=project)
     assert named in step
     run = deploy(host, "--data", "api_key_file=api-key", project=project)
