@@ -11,7 +11,20 @@ from pathlib import Path
 
 HOSTKIT = Path(__file__).resolve().parent.parent / "hostkit"
 # What the look needs, in the order in which the modules import each other.
-LOOK_MODULES = ("paths", "atomic", "ours", "processes", "gpus", "systemd", "integrity", "started", "inspection")
+LOOK_MODULES = (
+    "paths",
+    "atomic",
+    "ours",
+    "processes",
+    "gpus",
+    "systemd",
+    "identify",
+    "owner",
+    "unmanaged",
+    "integrity",
+    "started",
+    "inspection",
+)
 _MAIN = "import sys\nfrom hostkit.__main__ import main\nsys.exit(main(sys.argv[1:]))\n"
 _LOADER = """
 import json, sys, types, zlib, base64
