@@ -20,11 +20,13 @@ def main(argv: list[str]) -> int:
         answer = console.ask(options.within, json.loads(options.question) if options.question else None)
         print(json.dumps(answer))
         return 0 if answer["ok"] else 1
-    from hostkit import credential, jobs, started
+    from hostkit import credential, evicted, jobs, started
 
     if options.command == "status":
         return console.status()
-    if options.command == "started":
+    if options.command == "evicted":
+        print("\n".join(evicted.lines()))
+    elif options.command == "started":
         started.note(options.unit)
     elif options.command == "inspect":
         print(console.inspect(options.request))
@@ -45,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="sglang-box", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("status", help="what serves, since when, on which GPUs")
+    commands.add_parser("evicted", help="which servers were evicted, and how each is started again")
     ask = commands.add_parser("ask", help="one real question to the serving entry port")
     ask.add_argument("question", nargs="?", help="(playbook) what to ask, as JSON")
     ask.add_argument("--within", type=float, default=5.0, metavar="SECONDS")

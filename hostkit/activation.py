@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hostkit import atomic, events, gates, gpus, ours, paths, release, started, systemd
+from hostkit import atomic, events, evict, gates, gpus, ours, paths, release, started, systemd
 from hostkit.events import Progress, Result, Verdict
 from hostkit.journal import Journal
 from hostkit.ladder import Climb, StepFailed, climb
@@ -28,15 +28,23 @@ class NotServing(Exception):
 
 
 def activate(request: dict[str, Any], progress: Progress) -> Result:
-    """request: {"release": digest}. The code of the result says what the host does now (hostkit/events.py)."""
-    wanted = request["release"]
+    """request: {"release": digest, "evict": [servers as the look reported them]}.
+
+    The code of the result says what the host does now (hostkit/events.py).
+    """
+    wanted, targets = request["release"], request.get("evict", [])
     try:
         new = release.load(wanted)
         release.gates(wanted)
         ran = _runs(new)
-        verdicts = _before_any_change(new, progress)
+        verdicts = _before_any_change(new, progress, evict.leaving(targets))
     except Exception as problem:  # whatever it is, nothing was changed yet
         return Result(events.REFUSED, f"refused, nothing was changed: {_said(problem)}")
+    try:
+        verdicts += evict.evict(targets, progress)
+    except Exception as problem:
+        refused = Result(events.REFUSED, f"refused, the playbook's own server was not touched: {_said(problem)}")
+        return evict.told(refused, targets)
     previous = release.last_good()
     atomic.write(_INTENT, json.dumps({"schema": 1, "from": release.active(), "to": wanted, "since": time.time()}))
     try:
@@ -45,7 +53,7 @@ def activate(request: dict[str, Any], progress: Progress) -> Result:
     except Exception as problem:  # a full disk leaves the release as little serving as a server that died
         result = _after_failure(new, previous, ran, _as_failure(problem), progress)
     _INTENT.unlink(missing_ok=True)
-    return result
+    return evict.told(result, targets)
 
 
 def _said(problem: Exception) -> str:
@@ -71,7 +79,7 @@ def _after_failure(
         return Result(events.STOPPED, message, failure.verdicts, failure.excerpt)
 
 
-def _before_any_change(new: dict[str, Any], progress: Progress) -> list[Verdict]:
+def _before_any_change(new: dict[str, Any], progress: Progress, leaving: gates.Leaving) -> list[Verdict]:
     """What can be known to fail is found while the old server still serves. Raises gates.NotMet."""
     own = ours.services()
     verdicts = [Verdict("checkpoint verified", True, gates.checkpoint_verified(new), 10)]
@@ -79,8 +87,8 @@ def _before_any_change(new: dict[str, Any], progress: Progress) -> list[Verdict]
         progress.tell("gates", "asking the engine's parser", unit=unit["name"])
         verdicts += [
             Verdict("arguments accepted by the engine", True, gates.argv_accepted(new, unit), 180),
-            Verdict("GPUs held by nobody else", True, gates.no_foreign_holder(unit["gpus"], own), 30),
-            Verdict("port free", True, gates.port_free(unit["port"], own), 10),
+            Verdict("GPUs held by nobody else", True, gates.no_foreign_holder(unit["gpus"], own, leaving), 30),
+            Verdict("port free", True, gates.port_free(unit["port"], own, leaving), 10),
         ]
     progress.tell("gates", "; ".join(verdict.evidence for verdict in verdicts))
     return verdicts

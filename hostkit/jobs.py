@@ -40,13 +40,18 @@ def start(kind: str, request: dict[str, Any]) -> None:
     with (place / "start.lock").open("w") as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)
         if running(kind):
-            if json.loads((place / "request.json").read_text()) != request:
+            if _without_targets(json.loads((place / "request.json").read_text())) != _without_targets(request):
                 raise Locked(f"{unit(kind)} already runs with another request (journalctl -u {unit(kind)})")
             return
         for name in ("events.jsonl", "result.json"):
             (place / name).unlink(missing_ok=True)
         atomic.write(place / "request.json", json.dumps(request), mode=0o600)
         _launch(kind)
+
+
+def _without_targets(request: dict[str, Any]) -> dict[str, Any]:
+    """Whoever joins an eviction does not see its targets any more, and wants the same release all the same."""
+    return {key: value for key, value in request.items() if key != "evict"}
 
 
 def _launch(kind: str) -> None:

@@ -10,6 +10,7 @@ STATE = Path("/var/lib/sglang")
 RELEASES = STATE / "releases"
 RECORDS = STATE / "records"
 CHECKPOINT_STAMPS = STATE / "checkpoints"
+EVICTED = STATE / "evicted"
 ACTIVE = STATE / "active"
 LAST_GOOD = STATE / "last-good"
 RUN = Path("/run/sglang")
