@@ -1,5 +1,6 @@
 """Inference servers that the playbook did not start: which of them are in the way of a plan, and what to do."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,9 +13,13 @@ EVICT = "--data evict=true"
 
 def in_the_way(plan: Plan) -> list[Server]:
     """Those that hold a GPU or a port which the plan needs."""
-    cards = {gpu.pci for unit in plan.units for gpu in unit.gpus}
-    ports = {unit.port for unit in plan.units}
+    cards, ports = _needed(plan)
     return [server for server in plan.state.servers if server.gpus.keys() & cards or ports & set(server.ports)]
+
+
+def _needed(plan: Plan) -> tuple[set[str], set[int]]:
+    """(PCI addresses, ports) of all units."""
+    return {gpu.pci for unit in plan.units for gpu in unit.gpus}, {unit.port for unit in plan.units}
 
 
 def to_evict(plan: Plan) -> list[Server]:
@@ -36,14 +41,21 @@ def in_the_way_problems(plan: Plan) -> Iterator[Problem]:
     """One line a server that is in the way and stays there in this run."""
     for server in in_the_way(plan):
         if not plan.wanted.site.evict or server.owner.reason:
-            yield Problem(plan.state.hostname, _held(server, plan.state), _what(server), _remedy(server))
+            yield Problem(plan.state.hostname, _held(server, plan), _what(server), _remedy(server))
 
 
-def _held(server: Server, state: HostState) -> str:
-    """What it holds, as an operator calls it: 'GPU 0,1 and port 30000'."""
-    cards = f"GPU {','.join(cards_of(server, state))}" if server.gpus else ""
-    ports = f"port {','.join(map(str, server.ports))}" if server.ports else ""
+def _held(server: Server, plan: Plan) -> str:
+    """What it holds, as an operator calls it: 'GPU 0,1 and port 30000'. Ports that nobody needs are left out."""
+    needed = sorted(_needed(plan)[1] & set(server.ports))
+    cards = f"GPU {','.join(cards_of(server, plan.state))}" if server.gpus else ""
+    ports = f"port {','.join(map(str, needed))}" if needed else ""
     return " and ".join(part for part in (cards, ports) if part)
+
+
+def ports_of(server: Server) -> list[str]:
+    """The ports that its command names, or all: an engine opens a dozen more between its own processes."""
+    named = [str(port) for port in server.ports if re.search(rf"\b{port}\b", server.command)]
+    return named or [str(port) for port in server.ports]
 
 
 def cards_of(server: Server, state: HostState) -> list[str]:
@@ -63,7 +75,7 @@ def owner_of(server: Server) -> str:
     owner = server.owner
     if owner.kind == "none":
         return "of no unit"
-    name = owner.name if owner.kind == "unit" else f"{owner.kind} {owner.name}"
+    name = f"container {owner.name}" if owner.kind == "container" else owner.name
     return f"{name} ({owner.back} brings it back)" if owner.back else name
 
 

@@ -60,6 +60,15 @@ def test_a_server_on_the_port_alone_is_in_the_way() -> None:
     assert line.startswith("gpu1: port 30000: held by the sglang server pid 4242")
 
 
+def test_ports_between_an_engine_s_own_processes_are_not_shown() -> None:
+    """The real server on a CPU had eleven open (sglang 0.5.23); one of them is for callers."""
+    held = worlds.server(ports=[26493, 31000, 33921], command="python -m sglang.launch_server --port 31000")
+    state = host_with(held)
+    [line] = lines_of_refusal(state)
+    assert line.startswith("gpu1: GPU 0: 60.0 GiB")
+    assert unmanaged.ports_of(state.servers[0]) == ["31000"]
+
+
 def passes(state: HostState, **settings: Any) -> list[int]:
     """Pids of the servers that a run which is not refused will evict."""
     release = worlds.release(state, profile="sandbox", **settings)
