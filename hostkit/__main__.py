@@ -33,6 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     ask = command("ask", _ask, "one real question to the serving entry port")
     ask.add_argument("question", nargs="?", help="(playbook) what to ask, as JSON")
     ask.add_argument("--within", type=float, default=5.0, metavar="SECONDS")
+    command("evicted", _evicted, "which servers were evicted, and how each is started again")
     command("releases", _releases, "the releases on this host, with their verdicts")
     command("start", _work, "start the active release and prove it")
     command("stop", _work, "stop all that the playbook started, and show that the GPUs are free")
@@ -117,6 +118,13 @@ def _releases(_: argparse.Namespace) -> int:
     from hostkit import console
 
     return console.releases()
+
+
+def _evicted(_: argparse.Namespace) -> int:
+    from hostkit import evicted
+
+    print("\n".join(evicted.lines()))
+    return 0
 
 
 def _work(options: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ a transient unit under the host's lock; an intent on disk tells whoever comes af
 import contextlib
 from typing import Any
 
-from hostkit import acceptance, events, gates, gpus, hold, intent, ours, release, stopping
+from hostkit import acceptance, events, evict, gates, gpus, hold, intent, ours, release, stopping
 from hostkit.events import Progress, Result, Verdict
 from hostkit.proving import NotServing, Proof, prove, runs, start
 
@@ -15,19 +15,28 @@ _KNOWN = (NotServing, gates.NotMet, release.Damaged, gpus.DriverError, hold.Held
 
 
 def activate(request: dict[str, Any], progress: Progress) -> Result:
-    """request: {"release": digest, "gates": mode, "attempt": n}. The result's code says what the host does now."""
-    wanted = request["release"]
+    """request: {"release": digest, "gates": mode, "attempt": n, "evict": [servers as the look reported them]}.
+
+    The code of the result says what the host does now (hostkit/events.py).
+    """
+    wanted, targets = request["release"], request.get("evict", [])
     try:
         hold.refuse()
         new = release.load(wanted)
         driver = gpus.gpus()[0].driver
         mode = _mode(wanted, driver, request.get("gates", "auto"))
         ran = runs(new)
-        verdicts = _before_any_change(new, ran, progress)
+        verdicts = _before_any_change(new, ran, progress, evict.leaving(targets))
         back_to = _back_to(wanted)
         intent.write(wanted, back_to, request.get("attempt", 1))
     except Exception as problem:  # whatever it is, nothing was changed yet
         return Result(events.REFUSED, f"refused, nothing was changed: {said(problem)}")
+    try:
+        verdicts += evict.evict(targets, progress)
+    except Exception as problem:
+        intent.clear()
+        refused = Result(events.REFUSED, f"refused, the playbook's own server was not touched: {said(problem)}")
+        return evict.told(refused, targets)
     try:
         proof = _proven_as_it_runs(new, mode, progress) if ran else _switched(new, mode, progress, verdicts)
     except Exception as problem:  # a full disk leaves the release as little serving as a server that died
@@ -37,7 +46,7 @@ def activate(request: dict[str, Any], progress: Progress) -> Result:
     with contextlib.suppress(OSError):
         acceptance.prune()
     intent.clear()
-    return result
+    return evict.told(result, targets)
 
 
 def said(problem: Exception) -> str:
@@ -64,7 +73,7 @@ def _back_to(wanted: str) -> list[str]:
     return [one for one in dict.fromkeys(known) if release.is_whole(one)]
 
 
-def _before_any_change(new: dict[str, Any], ran: bool, progress: Progress) -> list[Verdict]:
+def _before_any_change(new: dict[str, Any], ran: bool, progress: Progress, leaving: gates.Leaving) -> list[Verdict]:
     """What can be known to fail is found while the old server still serves. Raises gates.NotMet."""
     own = ours.services()
     verdicts = [Verdict("checkpoint verified", True, gates.checkpoint_verified(new), 10)]
@@ -73,8 +82,8 @@ def _before_any_change(new: dict[str, Any], ran: bool, progress: Progress) -> li
             progress.tell("gates", "asking the engine's parser", unit=unit["name"])
             verdicts.append(Verdict("arguments accepted by the engine", True, gates.argv_accepted(new, unit), 180))
         verdicts += [
-            Verdict("GPUs held by nobody else", True, gates.no_foreign_holder(unit["gpus"], own), 30),
-            Verdict("port free", True, gates.port_free(unit["port"], own), 10),
+            Verdict("GPUs held by nobody else", True, gates.no_foreign_holder(unit["gpus"], own, leaving), 30),
+            Verdict("port free", True, gates.port_free(unit["port"], own, leaving), 10),
         ]
     progress.tell("gates", "; ".join(verdict.evidence for verdict in verdicts))
     return verdicts

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from hostkit import gpus, paths, processes, verify
 # workstation cards a few hundred).
 IDLE_MIB = 1024
 _STABLE_S = 1.0
+Leaving = Container[tuple[int, int]]
 
 
 class NotMet(Exception):
@@ -62,12 +63,15 @@ def checkpoint_verified(release: dict[str, Any]) -> str:
     return f"{release['checkpoint']['repository']}@{release['checkpoint']['revision']}"
 
 
-def no_foreign_holder(cards: Iterable[str], ours: Iterable[str]) -> str:
-    """Nothing outside of the units `ours` holds memory of the cards (PCI addresses), seen or unseen."""
+def no_foreign_holder(cards: Iterable[str], ours: Iterable[str], leaving: Leaving = ()) -> str:
+    """Nothing outside of the units `ours` holds memory of the cards (PCI addresses), seen or unseen.
+
+    What is about to be evicted, `leaving` as (pid, start ticks), may.
+    """
     cards, ours = set(cards), set(ours)
     own_mib = dict.fromkeys(cards, 0)
     for use, process in gpus.uses_with_processes():
-        if use.pci in cards and (process is None or process.unit not in ours):
+        if use.pci in cards and not _may_stay(process, ours, leaving):
             raise NotMet(f"GPU {use.pci}: {use.used_mib} MiB held by {describe(process)}; stop it first")
         if use.pci in cards:
             own_mib[use.pci] += use.used_mib
@@ -78,13 +82,17 @@ def no_foreign_holder(cards: Iterable[str], ours: Iterable[str]) -> str:
     return f"{len(cards)} GPUs held by nobody else"
 
 
-def port_free(port: int, ours: Iterable[str]) -> str:
-    """Nobody outside of the units `ours` listens on the port."""
+def _may_stay(process: processes.Process | None, ours: Container[str | None], leaving: Leaving) -> bool:
+    return process is not None and (process.unit in ours or (process.pid, process.start_ticks) in leaving)
+
+
+def port_free(port: int, ours: Iterable[str], leaving: Leaving = ()) -> str:
+    """Nobody outside of the units `ours` listens on the port, or it is about to be evicted."""
     ours = set(ours)
     for address, number, pid in processes.listeners():
         if number == port:
             process = processes.read(pid) if pid else None
-            if process is None or process.unit not in ours:
+            if not _may_stay(process, ours, leaving):
                 raise NotMet(f"port {port} is in use on {address} by {describe(process)}; stop it first")
     return f"port {port} free"
 

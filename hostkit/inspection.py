@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hostkit import gpus, hold, integrity, intent, ours, paths, processes, started, systemd
+from hostkit import gpus, hold, integrity, intent, ours, paths, processes, started, systemd, unmanaged
 
 Answer = TypeVar("Answer")
 
@@ -51,8 +51,9 @@ def inspect(request: dict[str, Any]) -> dict[str, Any]:
     asked_cards, uses, units, jobs = _asked(_cards), _asked(_gpu_uses), _asked(_units), _asked(_jobs)
     packages = _asked(lambda: _packages(request["packages"]))
     files = {str(path): _file(path) for pattern in (*_WATCHED, request["models"]) for path in _matches(pattern)}
-    listeners = _listeners()
+    listening = processes.listeners()
     cards, driver, driver_error = asked_cards()
+    held = uses() if cards else []
     return {
         "schema": 1,
         "hostname": platform.node(),
@@ -64,13 +65,16 @@ def inspect(request: dict[str, Any]) -> dict[str, Any]:
         "driver": driver,
         "driver_error": driver_error,
         "gpus": [{key: value for key, value in vars(card).items() if key != "driver"} for card in cards],
-        "gpu_uses": uses() if cards else [],
+        "gpu_uses": [
+            {"pci": use.pci, "used_mib": use.used_mib, "process": process.as_json()} for use, process in held if process
+        ],
+        "servers": _servers([use for use, _ in held], listening),
         "free_gb": {folder: _free_gb(folder) for folder in ("/opt/sglang", request["models"], "/var/lib/sglang")},
         "files": files,
         "packages": packages(),
         "users": {user.pw_name: user.pw_uid for user in pwd.getpwall()},
         "units": units(),
-        "listeners": listeners,
+        "listeners": _listeners(listening),
         "active": _link_name(paths.ACTIVE),
         "last_good": _link_name(paths.LAST_GOOD),
         "engines": _engines(),
@@ -112,14 +116,15 @@ def _cards() -> tuple[list[gpus.Gpu], str | None, str | None]:
     return cards, cards[0].driver if cards else None, None if cards else "nvidia-smi lists no GPU"
 
 
-def _gpu_uses() -> list[dict[str, Any]]:
+def _gpu_uses() -> list[tuple[gpus.Use, processes.Process | None]]:
     try:
-        found = gpus.uses_with_processes()
+        return gpus.uses_with_processes()
     except gpus.DriverError:
         return []
-    return [
-        {"pci": use.pci, "used_mib": use.used_mib, "process": process.as_json()} for use, process in found if process
-    ]
+
+
+def _servers(uses: list[gpus.Use], listening: list[unmanaged.Listening]) -> list[dict[str, Any]]:
+    return [server.as_json() for server in unmanaged.find(ours.services(), uses, listening)]
 
 
 def _os_name() -> str:
@@ -217,9 +222,9 @@ def _jobs() -> list[str]:
     return [name.removeprefix("sglang-job-").removesuffix(".service") for name in names]
 
 
-def _listeners() -> list[dict[str, Any]]:
+def _listeners(listening: list[unmanaged.Listening]) -> list[dict[str, Any]]:
     rows = []
-    for address, port, pid in processes.listeners():
+    for address, port, pid in listening:
         process = processes.read(pid) if pid else None
         rows.append({"address": address, "port": port, "process": process.as_json() if process else None})
     return rows

@@ -64,9 +64,15 @@ def start(kind: str, request: dict[str, Any], by: str = "", after: str | None = 
 
 def _joined(kind: str, request: dict[str, Any]) -> str:
     current = json.loads((_place(kind) / "current.json").read_text())
-    if json.loads((folder(kind, current["job"]) / "request.json").read_text()) != request:
+    under_way = json.loads((folder(kind, current["job"]) / "request.json").read_text())
+    if _without_targets(under_way) != _without_targets(request):
         raise Locked(f"another {kind} is under way{_whose(current)}: journalctl -fu {unit(kind)}")
     return str(current["job"])
+
+
+def _without_targets(request: dict[str, Any]) -> dict[str, Any]:
+    """Whoever joins an eviction does not see its targets any more, and wants the same release all the same."""
+    return {key: value for key, value in request.items() if key != "evict"}
 
 
 def _whose(holder: dict[str, Any]) -> str:

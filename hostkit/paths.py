@@ -11,6 +11,7 @@ RELEASES = STATE / "releases"
 RECORDS = STATE / "records"
 CAPTURES = STATE / "captures"
 CHECKPOINT_STAMPS = STATE / "checkpoints"
+EVICTED = STATE / "evicted"
 ACTIVE = STATE / "active"
 LAST_GOOD = STATE / "last-good"
 RUN = Path("/run/sglang")

@@ -56,6 +56,40 @@ def start_ticks(pid: int) -> int:
     return int(stat.rpartition(")")[2].split()[19])
 
 
+def ticks_or_none(pid: int) -> int | None:
+    """Start time in clock ticks since boot, None when the process is gone."""
+    try:
+        return start_ticks(pid)
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def parents() -> dict[int, int]:
+    """The parent of each process."""
+    found = {}
+    for pid in pids():
+        try:
+            found[pid] = _parent(pid)
+        except OSError:
+            continue
+    return found
+
+
+def ancestors(pid: int) -> list[int]:
+    """Who started the process, who started that, and so on up to 1."""
+    found: list[int] = []
+    try:
+        while pid := _parent(pid):
+            found.append(pid)
+    except OSError:
+        pass
+    return found
+
+
+def _parent(pid: int) -> int:
+    return int((PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
+
+
 def unit_of(pid: int) -> str | None:
     """The innermost systemd unit in the process's cgroup path."""
     units = _UNIT.findall((PROC / str(pid) / "cgroup").read_text())

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 
-from serving import drift
+from serving import drift, unmanaged
 from serving.paths import UNITS
 from serving.plan import Plan
 from serving.problems import Problem, Refused
@@ -77,6 +77,7 @@ def _gpus(plan: Plan) -> Iterator[Problem]:
 
 
 def _gpus_held(plan: Plan) -> Iterator[Problem]:
+    """Held by a process of which nobody knows what it is; servers that are known have a line of their own."""
     for gpu, use in _foreign_uses(plan):
         remedy = f"stop it ({_how_to_stop(use)}) and run again"
         yield Problem(plan.state.hostname, f"GPU {gpu}", f"{use.used_mib} MiB held by {use.process}", remedy)
@@ -85,7 +86,8 @@ def _gpus_held(plan: Plan) -> Iterator[Problem]:
 def _foreign_uses(plan: Plan) -> Iterator[tuple[str, GpuUse]]:
     needed = {gpu.pci for unit in plan.units for gpu in unit.gpus}
     for use in plan.state.gpu_uses:
-        if use.pci in needed and use.process.unit not in plan.state.units:
+        known = use.process.unit in plan.state.units or unmanaged.is_in_one(use.process.pid, plan.state)
+        if use.pci in needed and not known:
             yield use.pci, use
 
 
@@ -97,7 +99,8 @@ def _how_to_stop(use: GpuUse) -> str:
 def _ports(plan: Plan) -> Iterator[Problem]:
     for unit in plan.units:
         for listener in plan.state.listeners:
-            if listener.port == unit.port and not _is_ours(listener, plan.state):
+            known = _is_ours(listener, plan.state) or _is_known(listener, plan.state)
+            if listener.port == unit.port and not known:
                 what = f"is in use on {listener.address} by {listener.process or 'an unknown process'}"
                 yield Problem(
                     plan.state.hostname,
@@ -110,6 +113,10 @@ def _ports(plan: Plan) -> Iterator[Problem]:
 def _is_ours(listener: Listener, state: HostState) -> bool:
     """The look lists those units only that a release of the playbook names."""
     return listener.process is not None and listener.process.unit in state.units
+
+
+def _is_known(listener: Listener, state: HostState) -> bool:
+    return listener.process is not None and unmanaged.is_in_one(listener.process.pid, state)
 
 
 def _foreign_unit_file(plan: Plan) -> Iterator[Problem]:
@@ -226,6 +233,7 @@ RULES: tuple[Callable[[Plan], Iterator[Problem]], ...] = (
     _python,
     _driver,
     _gpus,
+    unmanaged.in_the_way_problems,
     _gpus_held,
     _ports,
     _foreign_unit_file,

@@ -11,6 +11,10 @@ class Shape(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
 
+def age(seconds: int) -> str:
+    return f"{seconds // 3600} h" if seconds >= 7200 else f"{seconds // 60} min"
+
+
 class Process(Shape):
     """A process as an operator needs to see it. `unit` is the systemd unit of its cgroup."""
 
@@ -21,8 +25,7 @@ class Process(Shape):
     unit: str | None
 
     def __str__(self) -> str:
-        age = f"{self.age_s // 3600} h" if self.age_s >= 7200 else f"{self.age_s // 60} min"
-        return f"pid {self.pid} ({self.user}, {age}, {self.unit or 'no unit'}): {self.command[:120]}"
+        return f"pid {self.pid} ({self.user}, {age(self.age_s)}, {self.unit or 'no unit'}): {self.command[:120]}"
 
 
 class GpuUse(Shape):
@@ -89,6 +92,43 @@ class UnitState(Shape):
     started: Started | None
 
 
+class Owner(Shape):
+    """What a server belongs to. `stop` is its command, empty for a session; `back` says what starts it again.
+
+    `reason` says why the owner is not stopped for the server's sake, and so it cannot be evicted.
+    """
+
+    kind: Literal["unit", "container", "session", "none"]
+    name: str
+    stop: str
+    start: str
+    back: str
+    reason: str
+
+
+class Server(Shape):
+    """An inference server that the playbook did not start: a process tree with [pid, start ticks] of each.
+
+    `gpus` is the memory held, MiB by PCI address.
+    """
+
+    pid: int
+    start_ticks: int
+    pids: list[list[int]]
+    user: str
+    age_s: int
+    command: str
+    kind: str
+    gpus: dict[str, int]
+    ports: list[int]
+    owner: Owner
+
+    @property
+    def gib(self) -> float:
+        """GPU memory that it holds on all cards (GiB)."""
+        return sum(self.gpus.values()) / 1024
+
+
 class HostState(Shape):
     """The one look at a host: everything that a run decides on."""
 
@@ -103,6 +143,7 @@ class HostState(Shape):
     driver_error: str | None
     gpus: list[Gpu]
     gpu_uses: list[GpuUse]
+    servers: list[Server]
     free_gb: dict[str, float]
     files: dict[str, File]
     packages: dict[str, str]

@@ -1,13 +1,14 @@
 """Site settings: what group_data/all.py (and the files of narrower groups) say about a host."""
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from serving.files import OWN_WORDS, Model, Strict, parse
+from serving.problems import Problem, Refused
 from serving.secret import Notify
 
 WHERE = "group_data"
@@ -38,6 +39,7 @@ class Site(Strict):
     find_links: str | None = None
     api_key_file: str | None = None
     notify: Annotated[Notify | None, BeforeValidator(_notify)] = None
+    evict: bool = False
 
 
 class LogOptions(Site):
@@ -48,8 +50,19 @@ class LogOptions(Site):
     since: str | None = None
 
 
-def load_site(data: Mapping[str, Any]) -> Site:
-    """The settings of a host. Raises Refused for an unknown key."""
+# Settings for one run. In a file they would act again at a time when nobody thinks of them.
+ONE_SHOT = ("evict",)
+
+
+def load_site(data: Mapping[str, Any], from_command_line: Collection[str] = ()) -> Site:
+    """The settings of a host; from_command_line are the keys given with `--data`.
+
+    Raises Refused for an unknown key, and for one that is for one run but stands in a file.
+    """
+    in_a_file = [key for key in ONE_SHOT if key in data and key not in from_command_line]
+    if in_a_file:
+        what = "stands in a file, and is for one run only"
+        raise Refused(Problem(WHERE, key, what, f"take it out; give it with --data {key}=true") for key in in_a_file)
     return load_options(Site, data)
 
 

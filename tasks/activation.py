@@ -6,10 +6,12 @@ import shlex
 from pyinfra import host, state
 from pyinfra.operations import server
 
-from serving import drift
+from serving import drift, unmanaged
 from serving.paths import TARGET
 from serving.plan import Plan, hostkit_path
 from serving.release import Release
+from serving.schemas import Server
+from serving.unmanaged import owner_of
 from tasks import bundle, put
 from tasks.operations import answers, job_done
 from tasks.step import step
@@ -31,12 +33,17 @@ def active(release: Release) -> None:
     """Restart is derived from the machine: from what each process was started from, never from this run's changes."""
     found = release.plan.state
     units, differences = drift.to_start(release, found), drift.to_put_right(release, found)
-    if units or not drift.is_proven(release, found):
+    targets = unmanaged.to_evict(release.plan)
+    if units or targets or not drift.is_proven(release, found):
         job_done(
-            name=f"Activate release {release.digest}: {_effect(release, units)}",
+            name=f"Activate release {release.digest}: {_evicts(targets)}{_effect(release, units)}",
             hostkit=hostkit_path(bundle.digest()),
             kind="activation",
-            request={"release": release.digest, "gates": release.plan.wanted.site.gates},
+            request={
+                "release": release.digest,
+                "gates": release.plan.wanted.site.gates,
+                "evict": [unmanaged.target(server) for server in targets],
+            },
         )
     elif differences:
         server.shell(
@@ -84,6 +91,11 @@ def _summary(plan: Plan) -> list[str]:
         f"ask        curl -s 127.0.0.1:{port}/v1/chat/completions{key} -H {json_type} -d {shlex.quote(question)}",
         f"logs       journalctl --namespace=sglang --unit={plan.units[-1].name} --follow",
     ]
+
+
+def _evicts(targets: list[Server]) -> str:
+    named = [f"pid {server.pid} ({owner_of(server)})" for server in targets]
+    return f"evicts {', '.join(named)}, " if named else ""
 
 
 def _effect(release: Release, units: list[str]) -> str:

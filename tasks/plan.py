@@ -4,12 +4,12 @@ from functools import cache
 
 from pyinfra import host, logger, state
 
-from serving import refusals
+from serving import refusals, unmanaged
 from serving.plan import load_wanted, make_plan
 from serving.problems import Refused
 from serving.release import Release
-from serving.site import load_site
-from tasks import look
+from serving.site import Site, load_site
+from tasks import look, servers
 
 # Hosts with the same settings share what the files say: it is read once a run.
 _wanted = cache(load_wanted)
@@ -34,10 +34,17 @@ def refuse(refusal: Refused) -> None:
     state.fail_hosts({host})
 
 
+def settings() -> Site:
+    """What the files say for this host, and the command line. Raises Refused."""
+    return load_site(host.data.dict(), state.inventory.get_override_data())
+
+
 def _make() -> Release:
-    site = load_site(host.data.dict())
+    site = settings()
     wanted = _wanted(site)
     release = Release(make_plan(wanted, look.inspect(site)))
+    title = "to be evicted in this run" if site.evict else "in the way, and not started by this playbook"
+    servers.show(title, unmanaged.in_the_way(release.plan), release.plan.state)
     refusals.check(release.plan, release)
     for note in wanted.notes:
         logger.info(f"{host.print_prefix}{note}")

@@ -10,15 +10,14 @@ from rich.table import Table
 from serving.paths import RELEASES
 from serving.problems import Refused
 from serving.schemas import HostState
-from serving.site import load_site
-from tasks import look
-from tasks.plan import refuse
+from tasks import look, servers
+from tasks.plan import refuse, settings
 
 
 def show() -> None:
     """Print one table for the host, from one look."""
     try:
-        state = look.inspect(load_site(host.data.dict()))
+        state = look.inspect(settings())
     except Refused as refusal:
         refuse(refusal)
         return
@@ -28,6 +27,7 @@ def show() -> None:
     for what, text in (*_releases(state), *_units(state), *_gpus(state)):
         table.add_row(what, text)
     Console(stderr=True).print(table)
+    servers.show("servers that this playbook did not start", state.servers, state)
 
 
 def _releases(state: HostState) -> Iterator[tuple[str, str]]:

@@ -114,7 +114,7 @@ def test_the_key_is_in_no_file_though_the_server_tells_it(host: Host) -> None:
 
 def test_a_key_changed_since_the_start_is_in_no_file_either(host: Host, keyed: tuple[Host, Path]) -> None:
     """The process knows the old one, the host has the new one."""
-    file = "/etc/sglang/credentials/engine.yaml"
+    file = host.shell("ls /etc/sglang/credentials/*.yaml").stdout.strip()
     host.run(["sed", "-i", "s/planted/another/", file])
     _, index = capture(host, reason=KEY.replace("planted", "another"))
     assert (index["left_out"], index["reason"], sick(host)) == ({}, "(redacted)", "None")

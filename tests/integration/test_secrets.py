@@ -1,7 +1,6 @@
 """An API key is planted, and looked for everywhere: it is in one file of root's and in the engine's memory."""
 
 import hashlib
-import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -17,9 +16,8 @@ from tests.playbook import Run, deploy, main_pid
 pytestmark = pytest.mark.host
 
 KEY = "planted-0123456789abcdef-key"
-FILE = (
-    f"/etc/sglang/credentials/{hashlib.sha256(f'api-key: {json.dumps(KEY)}{chr(10)}'.encode()).hexdigest()[:16]}.yaml"
-)
+_CONTENT = f'api-key: "{KEY}"\n'
+FILE = f"/etc/sglang/credentials/{hashlib.sha256(_CONTENT.encode()).hexdigest()[:16]}.yaml"
 # The pattern comes from a file, or the watch would see itself.
 WATCH = (
     "while :; do cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' "

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hostkit import events, gpus, journal, processes
+from hostkit import events, gpus, journal, processes, unmanaged
 from hostkit import paths as host_paths
 from hostkit.events import Result, Verdict
+from hostkit.owner import Owner
 from serving import paths, schemas
 from tasks import bundle
 
@@ -49,6 +50,13 @@ def test_a_result_of_the_host_is_read_by_the_controller() -> None:
     result = Result(events.STOPPED, "why", [Verdict("step", False, "evidence", 5.0)], ["line"])
     read = schemas.Result.model_validate(result.as_json())
     assert (read.code, read.verdicts[0].evidence, read.excerpt) == (4, "evidence", ["line"])
+
+
+def test_an_unmanaged_server_of_the_host_is_read_by_the_controller() -> None:
+    owner = Owner("unit", "kimi.service", "systemctl stop kimi.service", "systemctl start kimi.service", "enabled", "")
+    server = unmanaged.Server(7, 90, [(7, 90), (8, 91)], "ana", 60, "python", "sglang server", {"0:1": 5}, [1], owner)
+    sent = json.loads(json.dumps(server.as_json()))
+    assert schemas.Server.model_validate(sent).model_dump() == sent
 
 
 def test_pci_addresses_are_written_as_the_kernel_writes_them() -> None:

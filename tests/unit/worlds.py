@@ -12,7 +12,7 @@ GPU_NAME = "NVIDIA RTX PRO 6000 Blackwell Server Edition"
 
 def site(**changes: Any) -> Site:
     settings = {"profile": "tp4-mxfp4", "models": "/srv/models", "listen": "127.0.0.1", "port": 30000}
-    return load_site({**settings, "restart": "allow", **changes})
+    return load_site({**settings, "restart": "allow", **changes}, from_command_line=changes)
 
 
 def host_state(**changes: Any) -> HostState:
@@ -29,6 +29,7 @@ def host_state(**changes: Any) -> HostState:
         "driver_error": None,
         "gpus": [gpu(index) for index in range(8)],
         "gpu_uses": [],
+        "servers": [],
         "free_gb": {"/opt/sglang": 500.0, "/srv/models": 500.0, "/var/lib/sglang": 500.0},
         "files": {},
         "packages": {},
@@ -70,6 +71,28 @@ def process(**changes: Any) -> dict[str, Any]:
         "unit": "session-3.scope",
         **changes,
     }
+
+
+def server(**changes: Any) -> dict[str, Any]:
+    """An sglang server that ana started in her session, with all of card 0; her nohup left it to nobody."""
+    return {
+        "pid": 4242,
+        "start_ticks": 1000,
+        "pids": [[4242, 1000], [4250, 1100]],
+        "user": "ana",
+        "age_s": 7300,
+        "command": "python -m sglang.launch_server --model-path kimi",
+        "kind": "sglang server",
+        "gpus": {"0000:01:00.0": 61440},
+        "ports": [],
+        "owner": owner(),
+        **changes,
+    }
+
+
+def owner(**changes: Any) -> dict[str, Any]:
+    texts = dict.fromkeys(("stop", "start", "back", "reason"), "")
+    return {"kind": "session", "name": "session-3.scope", **texts, **changes}
 
 
 def unit_state(**changes: Any) -> dict[str, Any]:
