@@ -13,6 +13,8 @@ from typing import Any
 PROC = Path("/proc")
 _LISTEN = "0A"
 _UNIT = re.compile(r"/([^/]+\.(?:service|scope))(?=/|$)")
+# What a foreign command line may give away: it is shown at the controller and kept in logs there.
+_SECRET = re.compile(r"(--[\w-]*(?:key|token|password|secret)[= ])\S+", re.IGNORECASE)
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -43,7 +45,7 @@ def read(pid: int) -> Process | None:
             start_ticks=ticks,
             user=_user(folder.stat().st_uid),
             age_s=max(0, int(uptime - ticks / _TICKS)),
-            command=command or (folder / "comm").read_text().strip(),
+            command=without_secrets(command) or (folder / "comm").read_text().strip(),
             unit=unit_of(pid),
         )
     except (OSError, ValueError):
@@ -54,6 +56,11 @@ def start_ticks(pid: int) -> int:
     """Start time in clock ticks since boot; OSError when the process is gone."""
     stat = (PROC / str(pid) / "stat").read_text()
     return int(stat.rpartition(")")[2].split()[19])
+
+
+def without_secrets(command: str) -> str:
+    """The command line without the values of options like `--api-key`."""
+    return _SECRET.sub(r"\1***", command)
 
 
 def ticks_or_none(pid: int) -> int | None:

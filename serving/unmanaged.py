@@ -67,7 +67,13 @@ def cards_of(server: Server, state: HostState) -> list[str]:
 def _what(server: Server) -> str:
     memory = f"{server.gib:.1f} GiB, " if server.gpus else ""
     who = f"pid {server.pid} ({server.user}, {age(server.age_s)})"
-    return f"{memory}held by the {server.kind} {who}, {owner_of(server)}: {server.command[:120]}"
+    return f"{memory}held by the {server.kind} {who}, {owner_of(server)}: {short_command(server)}"
+
+
+def short_command(server: Server) -> str:
+    """Its beginning, without the folder of its interpreter."""
+    program, _, words = server.command.partition(" ")
+    return f"{program.rpartition('/')[2]} {words}"[:120].rstrip()
 
 
 def owner_of(server: Server) -> str:

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from serving.schemas import HostState, Server, age
-from serving.unmanaged import cards_of, owner_of, ports_of
+from serving.unmanaged import cards_of, owner_of, ports_of, short_command
 
 
 def show(title: str, servers: Sequence[Server], state: HostState) -> None:
@@ -27,4 +27,13 @@ def show(title: str, servers: Sequence[Server], state: HostState) -> None:
 def _row(server: Server, state: HostState) -> list[str]:
     memory = f"{server.gib:.1f}" if server.gpus else "-"
     cards, ports = ",".join(cards_of(server, state)) or "-", ",".join(ports_of(server)) or "-"
-    return [str(server.pid), server.user, age(server.age_s), cards, memory, ports, owner_of(server), server.command]
+    return [
+        str(server.pid),
+        server.user,
+        age(server.age_s),
+        cards,
+        memory,
+        ports,
+        owner_of(server),
+        short_command(server),
+    ]

@@ -148,7 +148,7 @@ def main_pid_of(host: Host, name: str) -> str:
 
 
 def test_a_unit_that_also_runs_something_else_is_not_stopped_for_a_server(strange: Host) -> None:
-    both = "python3 -m http.server 31004 & exec python3 -m sglang.launch_server mib=5000 port=31000"
+    both = "python3 -m http.server 31004 & python3 -m sglang.launch_server mib=5000 port=31000; wait"
     start = f"systemd-run --unit=kimi-and-more --setenv=PYTHONPATH=/opt/kimi sh -c {shlex.quote(both)}"
     listening = "until ss -Hltn sport = 31000 | grep -q . && ss -Hltn sport = 31004 | grep -q .; do sleep 0.1; done"
     strange.shell(f"{start} && timeout 20 sh -c {shlex.quote(listening)}", check=True)

@@ -70,6 +70,19 @@ def test_a_process_is_found_with_its_start_time_and_command() -> None:
     assert processes.read(2**22 + 1) is None
 
 
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("launch --api-key sk-1 --port 1", "launch --api-key *** --port 1"),
+        ("launch --admin-api-key=sk-1", "launch --admin-api-key=***"),
+        ("launch --hf-token hf_1", "launch --hf-token ***"),
+        ("launch --tokenizer-path t --max-total-tokens 9", "launch --tokenizer-path t --max-total-tokens 9"),
+    ],
+)
+def test_a_foreign_command_line_is_shown_without_its_secrets(command: str, shown: str) -> None:
+    assert processes.without_secrets(command) == shown
+
+
 def test_a_listening_socket_is_found_with_its_owner() -> None:
     import os
     import socket

@@ -11,6 +11,7 @@ from serving.site import load_site
 from tests.unit import worlds
 from tests.unit.test_refusals import bare, lines_of_refusal
 
+KIMI_COMMAND = "python -m sglang.launch_server --model-path kimi"
 KIMI = worlds.owner(
     kind="unit",
     name="kimi.service",
@@ -29,11 +30,13 @@ def host_with(*servers: dict[str, Any], **changes: Any) -> HostState:
 
 
 def test_a_server_on_a_needed_gpu_is_one_line_with_all_an_operator_needs() -> None:
-    [line] = lines_of_refusal(host_with(worlds.server(owner=KIMI, ports=[30000])))
+    [line] = lines_of_refusal(
+        host_with(worlds.server(owner=KIMI, ports=[30000], command=f"/opt/venv/bin/{KIMI_COMMAND}"))
+    )
     assert line == (
         "gpu1: GPU 0 and port 30000: 60.0 GiB, held by the sglang server pid 4242 (ana, 2 h), "
         "kimi.service (Restart=always, enabled at boot brings it back): "
-        "python -m sglang.launch_server --model-path kimi; "
+        f"{KIMI_COMMAND}; "
         "stop it (systemctl stop kimi.service), or have it stopped in this run: --data evict=true"
     )
 
