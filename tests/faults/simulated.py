@@ -34,8 +34,8 @@ EVENTS = "/run/sglang/jobs/activation/*/events.jsonl"
 # Two servers on one GPU, however short: the stand-in's claims are sockets of their holders.
 _WATCH = """\
 while :; do
-  count=$(grep -o '@sandbox-gpu/[0-9]*' /proc/net/unix | sort -u | wc -l)
-  test "$count" -gt 1 && date +%T >>/root/two-servers
+  holders=$(grep -o '@sandbox-gpu/.*' /proc/net/unix | sort -u)
+  test "$(echo "$holders" | wc -l)" -gt 1 && echo "$(date +%T)" $holders >>/root/two-servers
   sleep 0.2
 done
 """

@@ -207,6 +207,7 @@ def small_file_system(host: Host, folder: str, fill: bool) -> Iterator[None]:
     host.shell(f"{copy} && {mount}", check=True)
     if fill:
         host.shell(FILL.format(folder=folder))
+        assert host.shell(f"echo more >{folder}/more").returncode != 0
     try:
         yield
     finally:
