@@ -183,9 +183,11 @@ def go_back(wanted: str, back_to: list[str], failure: NotServing, progress: Prog
 
 
 def _start_again(previous: dict[str, Any], progress: Progress) -> Proof:
-    """Start what served before. Cards that are not quite free do not keep it from trying: it served beside that."""
+    """Start what served before. Memory that nobody seems to hold does not keep it from trying; a process does."""
     try:
         _stopped_and_free(previous, progress)
+    except gates.StillHeld:
+        raise
     except (gates.NotMet, gpus.DriverError) as problem:
         progress.tell("gpus", f"not free, trying all the same: {problem}")
     release.install(previous)

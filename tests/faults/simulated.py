@@ -54,7 +54,7 @@ def fault(host: Host, text: str, profile: str = "new") -> None:
 
 def without_faults(host: Host) -> None:
     """What a case left behind is taken away: faults, foreign holders, mounts."""
-    host.shell(f"rm -f {FAULTS}; systemctl stop 'foreign*'; systemctl reset-failed; true")
+    host.shell(f"rm -f {FAULTS} /root/two-servers; systemctl stop 'foreign*'; systemctl reset-failed; true")
     host.set_gpus(release_s=0.0, used_mib={})
 
 

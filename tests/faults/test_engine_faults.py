@@ -75,6 +75,7 @@ def test_on_a_switch(old: Host, project: Path, matrix: Any, name: str) -> None:
 
 def converges(host: Host, project: Path) -> str:
     """A plain second run, the fault gone, ends with the new release serving; never were there two servers."""
+    assert two_servers(host) == ""
     simulated.without_faults(host)
     if serving(host) == "new":  # kept with its fault: it is the process that has it
         host.run(["systemctl", "restart", "sglang-server"])
