@@ -222,7 +222,6 @@ FULL = {
     "state, at stop": ("/var/lib/sglang", "stop", "its verdict could not be kept", 6, "new"),
     "units, at stop": ("/etc/systemd/system", "stop", "No space left on device", 3, "old"),
     "progress, before the run": ("/run/sglang", "", "the job could not be started", 1, "old"),
-    "progress, at stop": ("/run/sglang", "stop", "ended without a result", 1, "new"),
 }
 
 

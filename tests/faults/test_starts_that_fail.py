@@ -27,7 +27,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def job_events(host: Host) -> list[dict[str, object]]:
-    lines = host.read_file("/run/sglang/jobs/activation/events.jsonl").splitlines()
+    lines = host.shell("cat $(ls -td /run/sglang/jobs/activation/*/ | head -1)events.jsonl").stdout.splitlines()
     return [json.loads(line) for line in lines]
 
 
@@ -48,9 +48,9 @@ def test_a_main_process_that_ends_while_starting_is_noticed_within_two_seconds(h
     starting = "until systemctl is-active -q sglang-server; do sleep 0.1; done; sleep 3"
     victim = "date +%s.%N >/root/killed-at; kill -KILL $(systemctl show --value --property=MainPID sglang-server)"
     waits_for_new_release = (
-        'until grep -q \'"stage": "start"\' /run/sglang/jobs/activation/events.jsonl; do sleep 0.1; done'
+        'until grep -q \'"stage": "start"\' /run/sglang/jobs/activation/*/events.jsonl; do sleep 0.1; done'
     )
-    script = f"rm -f /run/sglang/jobs/activation/events.jsonl; {waits_for_new_release}; {starting}; {victim}"
+    script = f"rm -f /run/sglang/jobs/activation/*/events.jsonl; {waits_for_new_release}; {starting}; {victim}"
     host.run(["systemd-run", "--unit=killer", "--collect", "sh", "-c", script])
     run = deploy(host, "--data", "profile=other", project=project)
     assert run.lines_with("rolled back (code 3)"), run.text
@@ -117,9 +117,9 @@ def test_a_controller_killed_while_the_server_starts_is_joined_by_the_next_run(h
         command, cwd=project, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        started = 'until grep -q \'"stage": "start"\' /run/sglang/jobs/activation/events.jsonl; do sleep 0.1; done'
+        started = 'until grep -q \'"stage": "start"\' /run/sglang/jobs/activation/*/events.jsonl; do sleep 0.1; done'
         host.shell(
-            f"rm -f /run/sglang/jobs/activation/events.jsonl; timeout 120 sh -c {json.dumps(started)}", check=True
+            f"rm -f /run/sglang/jobs/activation/*/events.jsonl; timeout 120 sh -c {json.dumps(started)}", check=True
         )
     finally:
         first.send_signal(signal.SIGKILL)
