@@ -30,7 +30,7 @@ _WATCHED = (
     "/etc/sglang/*",
     "/etc/sglang/credentials/*",
     "/etc/systemd/system/sglang*",
-    "/etc/systemd/system/sglang*.d/*",
+    *(f"{folder}/sglang*.d/*" for folder in started.DROP_IN_FOLDERS),
     "/etc/systemd/journald@sglang.conf",
     "/usr/local/bin/sglang-box",
     "/opt/sglang",

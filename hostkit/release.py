@@ -56,6 +56,7 @@ def install(release: dict[str, Any]) -> None:
         (paths.UNITS / service).unlink(missing_ok=True)
     for service in services(release):
         _set_drop_ins_aside(service)
+        (Path("/run/systemd/system") / service).unlink(missing_ok=True)  # `systemctl mask --runtime`
     systemd.run("systemctl", "daemon-reload")
     systemd.run("systemctl", "enable", "--quiet", paths.TARGET, paths.BOOT_UNIT, *services(release))
 

@@ -45,9 +45,18 @@ def read_by_systemd(unit: str) -> list[Path]:
     return [path for path in [*own, *drop_ins(unit)] if path.is_file()]
 
 
+# Where `systemctl edit`, `edit --runtime` and `set-property` (with and without --runtime) put what they are told.
+DROP_IN_FOLDERS = (
+    paths.UNITS,
+    Path("/etc/systemd/system.control"),
+    Path("/run/systemd/system"),
+    Path("/run/systemd/system.control"),
+)
+
+
 def drop_ins(unit: str) -> list[Path]:
     """Files of `systemctl edit` and its like, which no release has."""
-    return sorted((paths.UNITS / f"{unit}.d").glob("*"))
+    return sorted(path for folder in DROP_IN_FOLDERS for path in (folder / f"{unit}.d").glob("*"))
 
 
 def read(unit: str) -> dict[str, Any] | None:

@@ -78,9 +78,9 @@ def _files(release: Release, state: HostState) -> Iterator[str]:
 
 
 def _drop_ins(release: Release, state: HostState) -> Iterator[str]:
-    folders = tuple(f"{paths.UNITS}/{unit.service}.d/" for unit in release.plan.units)
+    folders = tuple(f"/{unit.service}.d/" for unit in release.plan.units)
     for path in state.files:
-        if path.startswith(folders):
+        if any(folder in path for folder in folders):
             yield f"{path}: a drop-in that the release does not have"
 
 
