@@ -4,6 +4,7 @@ import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,7 +91,7 @@ def gone(host: Host, pid: str) -> None:
     host.shell(f"kill -KILL {pid}; timeout 10 sh -c 'while kill -0 {pid}; do sleep 0.1; done'")
 
 
-def test_a_server_under_nohup_is_refused_then_evicted_and_started_again(bare: Host) -> None:
+def test_a_server_under_nohup_is_refused_then_evicted_and_started_again(bare: Host, matrix: Any) -> None:
     """The real server, started by hand with the same engine, on another port and the card that the plan needs."""
     healthy = "timeout 150 sh -c 'until curl -sf -m 5 http://127.0.0.1:31000/health; do sleep 0.5; done'"
     pid = bare.run(["bash", "-c", REAL]).stdout.strip()
@@ -119,9 +120,16 @@ def test_a_server_under_nohup_is_refused_then_evicted_and_started_again(bare: Ho
     bare.run(["systemctl", "stop", "sglang-server"])
     bare.shell(f"nohup {start} >/root/again.log 2>&1 </dev/null &", check=True)
     bare.shell(healthy, check=True)
+    matrix(
+        "server under nohup",
+        "before",
+        "its pid, GPU, GiB; --data evict=true",
+        "left alone, until evicted",
+        "evicts it, serves",
+    )
 
 
-def test_a_unit_that_restarts_its_server_is_stopped_and_not_just_its_process(strange: Host) -> None:
+def test_a_unit_that_restarts_its_server_is_stopped_and_not_just_its_process(strange: Host, matrix: Any) -> None:
     strange.run(["systemctl", "enable", "--now", "kimi"])
     pid, own = main_pid_of(strange, "kimi.service"), main_pid(strange)
     strange.shell("timeout 20 sh -c 'until ss -Hltn sport = 31000 | grep -q .; do sleep 0.1; done'", check=True)
@@ -141,13 +149,20 @@ def test_a_unit_that_restarts_its_server_is_stopped_and_not_just_its_process(str
     assert main_pid(strange) == own, "our own server was not restarted for it"
     assert "start again: systemctl start kimi.service" in strange.run(["sglang-box", "evicted"]).stdout
     assert would_change(strange) == []
+    matrix(
+        "server in a unit of somebody",
+        "before",
+        "kimi.service brings it back",
+        "left alone, until evicted",
+        "evicts it by its unit",
+    )
 
 
 def main_pid_of(host: Host, name: str) -> str:
     return unit(host, "MainPID", name=name)[0]
 
 
-def test_a_unit_that_also_runs_something_else_is_not_stopped_for_a_server(strange: Host) -> None:
+def test_a_unit_that_also_runs_something_else_is_not_stopped_for_a_server(strange: Host, matrix: Any) -> None:
     both = "python3 -m http.server 31004 & python3 -m sglang.launch_server mib=5000 port=31000; wait"
     start = f"systemd-run --unit=kimi-and-more --setenv=PYTHONPATH=/opt/kimi sh -c {shlex.quote(both)}"
     listening = "until ss -Hltn sport = 31000 | grep -q . && ss -Hltn sport = 31004 | grep -q .; do sleep 0.1; done"
@@ -161,6 +176,9 @@ def test_a_unit_that_also_runs_something_else_is_not_stopped_for_a_server(strang
         assert main_pid_of(strange, "kimi-and-more.service") == pid
     finally:
         strange.run(["systemctl", "stop", "kimi-and-more"])
+    matrix(
+        "unit with other programs, too", "evict=true", "it cannot be evicted, because", "left alone", "refused again"
+    )
 
 
 def test_a_transient_unit_is_gone_once_stopped_and_so_its_process_is_kept(strange: Host) -> None:
@@ -182,7 +200,9 @@ def test_a_transient_unit_is_gone_once_stopped_and_so_its_process_is_kept(strang
         gone(strange, again)
 
 
-def test_when_the_new_server_dies_the_run_says_how_the_evicted_one_is_started(bare: Host, tmp_path: Path) -> None:
+def test_when_the_new_server_dies_the_run_says_how_the_evicted_one_is_started(
+    bare: Host, tmp_path: Path, matrix: Any
+) -> None:
     furnish(bare)
     bare.run(["systemctl", "start", "kimi"])
     project = playbook.copy_of_project(tmp_path)
@@ -192,9 +212,10 @@ def test_when_the_new_server_dies_the_run_says_how_the_evicted_one_is_started(ba
     assert run.code != 0
     [line] = run.lines_with("stopped and not serving (code 4)")
     assert "Evicted, and started again by: systemctl start kimi.service" in line
+    matrix("new one dies after an eviction", "first deploy", "code 4, and how the evicted one starts", "stopped", "-")
 
 
-def test_what_nobody_can_identify_is_refused_and_never_ended(bare: Host) -> None:
+def test_what_nobody_can_identify_is_refused_and_never_ended(bare: Host, matrix: Any) -> None:
     """A holder of memory, and a listener on the port: neither is a known server, whatever its command line says."""
     holder = background(bare, f"python3 /opt/sandbox/gpu/claim.py --gpus {CARD} --mib 9000")
     web = background(bare, "python3 -m http.server 30000 --bind 127.0.0.1 --directory /srv/sglang.launch_server")
@@ -210,9 +231,12 @@ def test_what_nobody_can_identify_is_refused_and_never_ended(bare: Host) -> None
     finally:
         gone(bare, holder)
         gone(bare, web)
+    matrix(
+        "unknown holder, unknown listener", "evict=true", "GPU and port with their pids", "left alone", "refused again"
+    )
 
 
-def test_a_stray_router_on_the_port_is_known_and_evicted(bare: Host) -> None:
+def test_a_stray_router_on_the_port_is_known_and_evicted(bare: Host, matrix: Any) -> None:
     """Beside a server that is in nobody's way, and stays."""
     furnish(bare)
     python = "env PYTHONPATH=/opt/kimi nohup python3 -m"
@@ -225,9 +249,16 @@ def test_a_stray_router_on_the_port_is_known_and_evicted(bare: Host) -> None:
     assert (run.code, ask(bare)) == (0, "4"), run.text
     assert (lives(bare, router), lives(bare, other)) == (False, True)
     assert "(admin)" in bare.run(["sglang-box", "evicted"]).stdout
+    matrix(
+        "stray router on the port",
+        "before",
+        "its pid; --data evict=true",
+        "left alone, until evicted",
+        "evicts it, serves",
+    )
 
 
-def test_an_orphaned_scheduler_is_known_by_its_title_and_its_memory(strange: Host) -> None:
+def test_an_orphaned_scheduler_is_known_by_its_title_and_its_memory(strange: Host, matrix: Any) -> None:
     python = f"PYTHONPATH=/opt/kimi nohup {PYTHON} -m"
     main = background(strange, f"{python} sglang.launch_server port=31002 scheduler=1")
     holder = "nvidia-smi --query-compute-apps=pid,process_name --format=csv,noheader | grep scheduler_TP0"
@@ -241,9 +272,18 @@ def test_an_orphaned_scheduler_is_known_by_its_title_and_its_memory(strange: Hos
     assert run.code == 0, run.text
     assert run.lines_with("it was what a dead server left")
     assert (lives(strange, orphan), main_pid(strange)) == (False, own)
+    matrix(
+        "orphaned scheduler, parent 1",
+        "before",
+        "its pid; --data evict=true",
+        "left alone, until evicted",
+        "evicts it, ours untouched",
+    )
 
 
-def test_a_server_that_a_loop_starts_again_is_given_up_and_nothing_of_ours_is_stopped(strange: Host) -> None:
+def test_a_server_that_a_loop_starts_again_is_given_up_and_nothing_of_ours_is_stopped(
+    strange: Host, matrix: Any
+) -> None:
     loop = "while :; do PYTHONPATH=/opt/kimi python3 -m sglang.launch_server mib=5000 port=31003; done"
     shell = strange.run(["bash", "-c", f"nohup bash -c {shlex.quote(loop)} >/dev/null 2>&1 </dev/null & echo $!"])
     strange.shell("timeout 20 sh -c 'until ss -Hltn sport = 31003 | grep -q .; do sleep 0.1; done'", check=True)
@@ -257,6 +297,7 @@ def test_a_server_that_a_loop_starts_again_is_given_up_and_nothing_of_ours_is_st
     finally:
         gone(strange, shell.stdout.strip())
         strange.shell("kill $(ss -Hltnp sport = 31003 | grep -o 'pid=[0-9]*' | cut -d= -f2)")
+    matrix("evicted server that comes back", "evict=true", "code 2, the loop is named", "ours serves", "-")
 
 
 def test_evict_in_a_file_is_refused(host: Host, tmp_path: Path) -> None:
