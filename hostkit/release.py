@@ -105,6 +105,6 @@ def last_good() -> str | None:
 
 
 def base_url(unit: dict[str, Any]) -> str:
-    address = unit["address"]
-    host = "127.0.0.1" if address in ("0.0.0.0", "::") else address  # noqa: S104 (asked, not bound)
-    return f"http://{host}:{unit['port']}"
+    """Where the host itself reaches the unit. serving/plan.py says the same for the controller."""
+    address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(unit["address"], unit["address"])  # noqa: S104 (asked, not bound)
+    return f"http://{f'[{address}]' if ':' in address else address}:{unit['port']}"

@@ -54,6 +54,12 @@ class Unit:
     def service(self) -> str:
         return f"{self.name}.service"
 
+    @property
+    def base_url(self) -> str:
+        """Where the host itself reaches the unit. hostkit/release.py says the same there."""
+        address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.address, self.address)  # noqa: S104 (asked, not bound)
+        return f"http://{f'[{address}]' if ':' in address else address}:{self.port}"
+
 
 @dataclass(frozen=True)
 class Plan:

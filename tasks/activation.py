@@ -60,7 +60,7 @@ def answering(release: Release) -> None:
         hostkit=hostkit,
         within_s=ANSWER_WITHIN_S,
         question={
-            "base": f"http://{_own_address(plan)}:{plan.units[-1].port}",
+            "base": plan.units[-1].base_url,
             "model": plan.wanted.profile.served_model_name,
             "credential": plan.wanted.api_key.path_on_host if plan.wanted.api_key else None,
             "gates": plan.wanted.profile.gates.model_dump(),
@@ -70,15 +70,10 @@ def answering(release: Release) -> None:
     )
 
 
-def _own_address(plan: Plan) -> str:
-    """Where the host itself reaches its server."""
-    address = plan.units[-1].address
-    return "127.0.0.1" if address == "0.0.0.0" else address  # noqa: S104 (asked, not bound)
-
-
 def _summary(plan: Plan) -> list[str]:
     """What an operator needs to use the server: where it is, how to reach it, a question to paste, its logs."""
     port, model = plan.units[-1].port, plan.wanted.profile.served_model_name
+    address = plan.units[-1].base_url.removeprefix("http://").rpartition(":")[0]
     question = json.dumps(
         {"model": model, "messages": [{"role": "user", "content": plan.wanted.profile.gates.question}]}
     )
@@ -86,8 +81,8 @@ def _summary(plan: Plan) -> list[str]:
     json_type = "'content-type: application/json'"
     key = f" -H @<(printf 'Authorization: Bearer %s' \"$(cat {file})\")" if file else ""
     return [
-        f"endpoint   http://127.0.0.1:{port}/v1 on {host.name}, model {model}",
-        f"from here  ssh -L {port}:127.0.0.1:{port} {host.name}",
+        f"endpoint   {plan.units[-1].base_url}/v1 on {host.name}, model {model}",
+        f"from here  ssh -L {port}:{address}:{port} {host.name}",
         f"ask        curl -s 127.0.0.1:{port}/v1/chat/completions{key} -H {json_type} -d {shlex.quote(question)}",
         f"logs       journalctl --namespace=sglang --unit={plan.units[-1].name} --follow",
     ]

@@ -14,8 +14,8 @@ from serving.schemas import HostState
 from serving.site import Site
 from tasks import bundle
 
-# Packages of the distribution that the playbook needs on the host.
-PACKAGES = ("python3-venv",)
+# Packages of the distribution, one of which the playbook needs on the host: that of the engine's Python.
+PACKAGES = ("python3.11-venv", "python3.12-venv")
 
 
 class Inspection(FactBase[HostState | None]):

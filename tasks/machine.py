@@ -9,23 +9,23 @@ from serving.plan import hostkit_path
 from serving.release import Release
 from serving.schemas import File, HostState
 from tasks import bundle, put
-from tasks.look import PACKAGES
 from tasks.step import step
 
 
 @step("Host")
 def prepared(release: Release) -> None:
     state = release.plan.state
-    _packages(state)
+    _packages(release)
     _service_user(state)
     _folders(release)
     _hostkit(state)
 
 
-def _packages(state: HostState) -> None:
-    missing = [name for name in PACKAGES if name not in state.packages]
-    if missing:
-        apt.packages(name=f"Install {', '.join(missing)}", packages=missing, update=True, no_recommends=True)
+def _packages(release: Release) -> None:
+    """What makes virtual environments with the engine's Python, which need not be the distribution's first."""
+    needed = f"python{release.plan.python}-venv"
+    if needed not in release.plan.state.packages:
+        apt.packages(name=f"Install {needed}", packages=[needed], update=True, no_recommends=True)
 
 
 def _service_user(state: HostState) -> None:

@@ -59,7 +59,7 @@ BESIDE_A_RIGHT_PROCESS = {
         "systemctl daemon-reload; systemctl start sglang-old",
         "sglang-old.service: active, a unit of another release",
     ),
-    "package removed from the host": Drift("dpkg --remove python3-venv", "Install python3-venv"),
+    "package removed from the host": Drift("dpkg --remove python3-venv python3.11-venv", "Install python3.11-venv"),
     "checkpoint touched": Drift("touch /srv/models/sandbox/tiny/v1/tokenizer.json", "Check sandbox/tiny@v1"),
 }
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from sandbox.machine import Host
 from serving import paths
-from tasks.look import PACKAGES
 
 
 def write_down(host: Host, folder: Path) -> Path:
@@ -16,7 +15,7 @@ def write_down(host: Host, folder: Path) -> Path:
     """
     release: dict[str, Any] = json.loads(host.read_file(f"{paths.STATE}/active/release.json"))
     state = {
-        "packages": PACKAGES,
+        "packages": [f"python{_python(host)}-venv"],
         "user": {"name": paths.SERVICE_USER, "home": paths.STATE, "shell": "/usr/sbin/nologin"},
         "folders": [_folder(path) for path in _root_folders(release)] + [_folder(release["cache"], "700", "sglang")],
         "files": [_file(host, path, mode, folder) for path, mode in _files(host, release)],
@@ -26,6 +25,11 @@ def write_down(host: Host, folder: Path) -> Path:
     path = folder / "state.json"
     path.write_text(json.dumps(state, indent=1))
     return path
+
+
+def _python(host: Host) -> str:
+    """The version of the distribution's Python, which is the engine's in the sandbox."""
+    return host.run(["python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).stdout.strip()
 
 
 def _root_folders(release: dict[str, Any]) -> list[str]:

@@ -1,5 +1,6 @@
 """hostkit: what is read from logs and from /proc, and what the controller and the host must agree on."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from hostkit.events import Result, Verdict
 from hostkit.owner import Owner
 from serving import paths, schemas
 from tasks import bundle
+from tests.unit import worlds
 
 DATA = Path(__file__).parent.parent / "data"
 
@@ -21,6 +23,20 @@ def test_controller_and_host_agree_on_paths() -> None:
     shared = {name for name in vars(paths) if name.isupper() and hasattr(host_paths, name)}
     assert {"ENGINES", "RELEASES", "CONFIG", "TARGET", "SERVICE_USER"} <= shared
     assert all(str(getattr(host_paths, name)) == getattr(paths, name) for name in shared)
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:30000"),
+        ("0.0.0.0", "http://127.0.0.1:30000"),
+        ("::", "http://[::1]:30000"),
+        ("10.1.2.3", "http://10.1.2.3:30000"),
+    ],
+)
+def test_controller_and_host_agree_on_where_a_server_is_asked(address: str, url: str) -> None:
+    unit = dataclasses.replace(worlds.plan().units[0], address=address)
+    assert unit.base_url == release.base_url({"address": address, "port": unit.port}) == url
 
 
 def test_the_look_fits_on_a_command_line() -> None:
