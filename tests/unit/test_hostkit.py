@@ -10,6 +10,7 @@ import pytest
 
 from hostkit import events, gpus, journal, processes, unmanaged
 from hostkit import paths as host_paths
+from hostkit import release as host_release
 from hostkit.events import Result, Verdict
 from hostkit.owner import Owner
 from serving import paths, schemas
@@ -29,14 +30,14 @@ def test_controller_and_host_agree_on_paths() -> None:
     ("address", "url"),
     [
         ("127.0.0.1", "http://127.0.0.1:30000"),
-        ("0.0.0.0", "http://127.0.0.1:30000"),
+        ("0.0.0.0", "http://127.0.0.1:30000"),  # noqa: S104
         ("::", "http://[::1]:30000"),
         ("10.1.2.3", "http://10.1.2.3:30000"),
     ],
 )
 def test_controller_and_host_agree_on_where_a_server_is_asked(address: str, url: str) -> None:
     unit = dataclasses.replace(worlds.plan().units[0], address=address)
-    assert unit.base_url == release.base_url({"address": address, "port": unit.port}) == url
+    assert unit.base_url == host_release.base_url({"address": address, "port": unit.port}) == url
 
 
 def test_the_look_fits_on_a_command_line() -> None:
