@@ -25,8 +25,20 @@ def install(request: dict[str, Any], progress: Progress) -> Result:
     if integrity.is_intact(final):
         return Result(events.OK, f"engine {request['digest']} is there")
     partial = final.with_name(f"{final.name}.partial")
+    _remove(partial)  # of one that was cut off
+    try:
+        return _installed(final, partial, request, progress)
+    except BaseException:
+        _remove(partial)  # a full disk must not stay full
+        raise
+
+
+def _remove(partial: Path) -> None:
     for leftover in (partial, _cache(partial)):
         shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _installed(final: Path, partial: Path, request: dict[str, Any], progress: Progress) -> Result:
     uv = _uv(request, progress)
     progress.tell("environment", f"new environment with {request['python']}")
     _run(

@@ -96,7 +96,7 @@ def test_the_controller_is_killed(old: Host, project: Path, matrix: Any, stage: 
     matrix(f"controller killed ({number.name})", f"at {stage}", "-", "the activation went on", row)
 
 
-@pytest.mark.parametrize("stage", ["stop", "start"])
+@pytest.mark.parametrize("stage", STAGES)
 def test_the_connection_is_cut(old: Host, project: Path, matrix: Any, stage: str) -> None:
     device = network.device(old.place, old.record.index)
     run = begin(old, project)
@@ -241,6 +241,22 @@ def test_a_full_disk(old: Host, project: Path, matrix: Any, name: str) -> None:
         f"{serves} serves",
         converges(old, project),
     )
+
+
+def test_a_disk_that_is_full_before_the_engine_is_installed_whole(bare: Host, matrix: Any) -> None:
+    """The disk looked large enough: somebody else fills it meanwhile."""
+    bare.shell(
+        "rm -r /opt/sglang/engines/*; mount -t tmpfs -o mode=755,size=300m tmpfs /opt/sglang/engines", check=True
+    )
+    run = playbook.deploy(bare)
+    sees = "No space left on device"
+    assert run.code != 0
+    assert run.lines_with(sees), run.text
+    assert bare.shell("ls /opt/sglang/engines | grep -v lock$").stdout == "", "the space is given back"
+    bare.shell("umount -l /opt/sglang/engines", check=True)
+    again = playbook.deploy(bare)
+    assert (again.code, playbook.ask(bare)) == (0, "4"), again.text
+    matrix("disk full: engine", "first deploy", sees, "nothing runs yet", "installs it, serves")
 
 
 def test_a_read_only_etc(old: Host, project: Path, matrix: Any) -> None:
