@@ -9,6 +9,7 @@ from pydantic import Field
 from serving.contract import Contract
 from serving.files import Strict, parse, read_yaml
 from serving.paths import ENGINES
+from serving.problems import Problem, Refused
 
 
 class EngineData(Strict):
@@ -34,6 +35,11 @@ class Engine:
         self.name = name
         self.data = parse(EngineData, read_yaml(folder / f"{name}.yaml", shown), shown)
         self._folder = folder
+        files = {"lock": folder / self.data.lock, "contract": folder / "contracts" / self.data.contract}
+        missing = [key for key, path in files.items() if not path.is_file()]
+        if missing:
+            remedy = "name one that lies in group_data/engines/"
+            raise Refused(Problem(shown, key, f"{files[key].name} does not exist", remedy) for key in missing)
 
     @cached_property
     def lock(self) -> bytes:

@@ -67,7 +67,11 @@ class ApiKey(Secret):
             return "does not exist"
         if stat.S_IMODE(self.file.stat().st_mode) & 0o077:
             return "can be read by others (chmod 600)"
-        return None if _KEY.fullmatch(self._text) else "holds no key of 16 to 200 letters, digits, . _ or -"
+        try:
+            text = self._text
+        except (OSError, UnicodeDecodeError) as error:
+            return f"cannot be read ({type(error).__name__})"
+        return None if _KEY.fullmatch(text) else "holds no key of 16 to 200 letters, digits, . _ or -"
 
     @property
     def _text(self) -> str:

@@ -7,6 +7,7 @@ import pytest
 
 from serving.plan import GROUP_DATA, load_wanted
 from serving.problems import Refused
+from serving.secret import ApiKey
 from tests.unit import worlds
 
 
@@ -104,3 +105,18 @@ def test_only_one_level_is_extended(group_data: Path) -> None:
     write(group_data, "extends: sandbox\n", name="middle")
     [line] = refusal_of(group_data, "extends: middle\n")
     assert "extends middle, which extends sandbox; extend a profile that extends none" in line
+
+
+def test_an_engine_whose_files_are_not_there_is_refused_with_their_names(group_data: Path) -> None:
+    engine = group_data / "engines" / "sglang-0.5.23.yaml"
+    engine.write_text(engine.read_text().replace("lock: sglang-0.5.23.lock", "lock: sglang-0.5.24.lock"))
+    [problem] = refusal_of(group_data, "extends: tp4-mxfp4\n")
+    assert "engines/sglang-0.5.23.yaml: lock: sglang-0.5.24.lock does not exist; name one that lies in" in problem
+
+
+def test_a_key_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_bytes(b"\xff\xfe" * 20)
+    file.chmod(0o600)
+    with pytest.raises(Refused, match="cannot be read"):
+        ApiKey(file)
