@@ -17,6 +17,7 @@ from hostkit.journal import Journal, cause, is_fatal, stage_of
 _POLL_S = 0.25
 _HEARTBEAT_S = 10.0
 _SPEED_LIMIT_S = 120.0
+_STREAMS = (1, 16)
 
 
 class StepFailed(Exception):
@@ -209,7 +210,7 @@ def _speed(run: Climb) -> str:
     arguments = client.get_json(run.server, "/server_info", within_s=30)
     tokens = proofs.tokens_per_stream(arguments)
     floor = {int(streams): float(least) for streams, least in run.gates["tok_s_floor"].items()}
-    for streams in sorted({1, 16, *floor}):
+    for streams in sorted({*_STREAMS, *floor}):
         run.tok_s[streams] = proofs.speed(run.server, run.model, streams, tokens, _SPEED_LIMIT_S)
     slow = [f"{run.tok_s[at]} tok/s at C={at}, not {least}" for at, least in floor.items() if run.tok_s[at] < least]
     if slow:
@@ -228,7 +229,8 @@ def _near_limit(run: Climb) -> str:
 
 
 def _log(run: Climb) -> str:
-    return proofs.log(run.journal.lines, run.gates["log"])
+    largest_graph = int(run.unit["arguments"].get("cuda_graph_max_bs_decode") or max(_STREAMS))
+    return proofs.log(run.journal.lines, run.gates["log"], largest_graph)
 
 
 def _settled(run: Climb) -> str:

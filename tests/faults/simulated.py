@@ -14,7 +14,12 @@ RUNNING = {"old": 16, "new": 8}
 # Everything is fast here, so that a limit that is hit costs seconds.
 PROFILE = """\
 extends: sandbox
-arguments: {{max_running_requests: {running}, decode_log_interval: 10}}
+arguments:
+  max_running_requests: {running}
+  decode_log_interval: 10
+  # As on a GPU: graphs are captured, and its log says whether they are used.
+  device: cuda
+  attention_backend: null
 environment: {{PYTHONPATH: /opt/sandbox/simulated}}
 stop_within_s: 3
 gates:
