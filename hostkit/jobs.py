@@ -22,6 +22,7 @@ from hostkit.events import Progress, Result
 
 Job = Callable[[dict[str, Any], Progress], Result]
 
+RECOVERY = "recovery"
 _KEPT = 5
 
 
@@ -114,6 +115,8 @@ def work(kind: str, job: str, body: Job) -> int:
     place = folder(kind, job)
     progress = Progress(place)
     request = json.loads((place / "request.json").read_text())
+    if kind != RECOVERY:
+        _wait_for_recovery(progress)
     try:
         with host_lock(kind, _by(kind)):
             result = body(request, progress)
@@ -123,6 +126,14 @@ def work(kind: str, job: str, body: Job) -> int:
         result = Result(events.FAILED, f"{type(error).__name__}: {error}", excerpt=_last_lines(error))
     progress.finish(result)
     return result.code
+
+
+def _wait_for_recovery(progress: Progress) -> None:
+    """After a power cut the host helps itself first; whoever comes meanwhile is not sent away."""
+    if running(RECOVERY):
+        progress.tell("waiting", f"{unit(RECOVERY)} brings back what served before")
+    while running(RECOVERY):
+        time.sleep(0.5)
 
 
 def _by(kind: str) -> str:

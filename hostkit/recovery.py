@@ -24,7 +24,7 @@ def begin() -> None:
             release.install(release.load(previous))
             release.set_active(previous)
             break
-    jobs.start("recovery", {}, by="the host itself")
+    jobs.start(jobs.RECOVERY, {}, by="the host itself")
 
 
 def recover(request: dict[str, Any], progress: Progress) -> Result:

@@ -13,7 +13,7 @@ _BODIES: dict[str, jobs.Job] = {
     "stop": operating.stop,
     "hold": operating.hold,
     "rollback": operating.roll_back,
-    "recovery": recovery.recover,
+    jobs.RECOVERY: recovery.recover,
 }
 # What leaves an intent behind when it is killed in the middle.
 _ACTIVATES = ("activation", "start", "rollback")

@@ -11,23 +11,12 @@ from sandbox import network
 from sandbox.fleet import Sandbox
 from sandbox.machine import Host
 from tests import playbook
-from tests.playbook import ask, deploy, would_change
+from tests.faults.simulated import begin, deploy, serving
+from tests.playbook import ask, would_change
 
 pytestmark = pytest.mark.host
 
 STEPS_OF_A_FIRST_RUN = 9
-
-
-def start(host: Host, *words: str) -> subprocess.Popen[str]:
-    command = [str(playbook.PYINFRA), "inventory.py", "deploy.py", "-y", "--limit", host.name, *words]
-    return subprocess.Popen(
-        command,
-        cwd=playbook.ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 def wait_for(run: subprocess.Popen[str], part: str) -> bool:
@@ -40,83 +29,82 @@ def kill(run: subprocess.Popen[str], number: signal.Signals) -> None:
     run.wait(timeout=30)
 
 
-def converges(host: Host) -> None:
-    run = deploy(host)
-    assert run.code == 0, run.text
-    assert ask(host) == "4"
-    assert would_change(host) == []
+def converges(host: Host, project: Path) -> None:
+    run = deploy(host, project)
+    assert (run.code, serving(host)) == (0, "new"), run.text
+    assert would_change(host, "--data", "profile=new", project=project) == []
     leftovers = host.shell(
         "find /etc /var/lib/sglang /opt/sglang /run/sglang -name '*.new' -o -name '*.partial'"
     ).stdout
     assert leftovers == ""
 
 
-def test_a_controller_killed_at_every_step_in_turn(bare: Host) -> None:
+def test_a_controller_killed_at_every_step_in_turn(bare: Host, project: Path) -> None:
     """TERM and KILL by turns, each run one step further than the last one."""
     kinds = itertools.cycle([signal.SIGTERM, signal.SIGKILL])
     for kind in itertools.islice(kinds, STEPS_OF_A_FIRST_RUN):
-        run = start(bare)
+        run = begin(bare, project)
         # The second operation begins when the first one is done: every run comes one step further than the last.
         if not (wait_for(run, "Starting operation") and wait_for(run, "Starting operation")):
             break
         kill(run, kind)
-    converges(bare)
+    converges(bare, project)
 
 
-@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGKILL])
-def test_a_controller_killed_while_the_engine_is_installed(bare: Host, kind: signal.Signals) -> None:
+def test_a_controller_killed_while_the_engine_is_installed(bare: Host, project: Path) -> None:
     bare.shell("rm -r /opt/sglang/engines/*", check=True)
-    run = start(bare)
+    run = begin(bare, project)
     assert wait_for(run, "packages ")
-    kill(run, kind)
-    converges(bare)
+    kill(run, signal.SIGKILL)
+    converges(bare, project)
 
 
 @pytest.mark.parametrize("moment", ["Add the service user", "Check sandbox/tiny", "Activate release", "start: "])
-def test_a_host_whose_plug_is_pulled(sandbox: Sandbox, bare: Host, moment: str) -> None:
-    run = start(bare)
+def test_a_host_whose_plug_is_pulled(sandbox: Sandbox, bare: Host, project: Path, moment: str) -> None:
+    run = begin(bare, project)
     assert wait_for(run, moment)
     sandbox.powercut(bare.name)
     kill(run, signal.SIGKILL)
     sandbox.up(bare.name, keep=True)
-    converges(bare)
+    converges(bare, project)
 
 
-def test_a_host_whose_plug_is_pulled_while_the_engine_is_installed(sandbox: Sandbox, bare: Host) -> None:
+def test_a_host_whose_plug_is_pulled_while_the_engine_is_installed(sandbox: Sandbox, bare: Host, project: Path) -> None:
     bare.shell("rm -r /opt/sglang/engines/*", check=True)
-    run = start(bare)
+    run = begin(bare, project)
     assert wait_for(run, "packages ")
     sandbox.powercut(bare.name)
     kill(run, signal.SIGKILL)
     sandbox.up(bare.name, keep=True)
-    converges(bare)
+    converges(bare, project)
 
 
-def test_a_connection_that_is_cut_while_the_server_starts(sandbox: Sandbox, bare: Host) -> None:
+def test_a_connection_that_is_cut_while_the_server_starts(sandbox: Sandbox, bare: Host, project: Path) -> None:
     """The run gives up within a minute and says so; the activation goes on, and the next run finds it done."""
     device = network.device(bare.place, bare.record.index)
-    run = start(bare)
+    run = begin(bare, project)
     assert wait_for(run, "start: ")
     subprocess.run(["ip", "link", "set", device, "down"], check=True)
     try:
         assert run.wait(timeout=90) != 0
     finally:
         subprocess.run(["ip", "link", "set", device, "up"], check=True)
-    converges(bare)
+    converges(bare, project)
 
 
-def test_two_controllers_at_once_do_the_work_once(bare: Host) -> None:
-    first, second = start(bare), start(bare)
+def test_two_controllers_at_once_do_the_work_once(bare: Host, project: Path) -> None:
+    first, second = begin(bare, project), begin(bare, project)
     texts = [run.communicate(timeout=400)[1] for run in (first, second)]
-    assert ask(bare) == "4", texts
+    assert [first.returncode, second.returncode] == [0, 0], texts
+    assert serving(bare) == "new", texts
     pid = playbook.main_pid(bare)
-    converges(bare)
+    converges(bare, project)
     assert playbook.main_pid(bare) == pid
     starts = bare.run(["journalctl", "--unit=sglang-server", "--grep=Started sglang-server", "-o", "cat"]).stdout
     assert len(starts.splitlines()) == 1
 
 
-def test_one_broken_host_fails_alone(sandbox: Sandbox, host: Host, bare: Host, tmp_path: Path) -> None:
+def test_one_broken_host_fails_alone(sandbox: Sandbox, host: Host, bare: Host) -> None:
     """Three hosts in one run: one serves already, one is bare, one has lost its GPUs."""
     [broken] = sandbox.up("broken")
     try:

@@ -1,8 +1,6 @@
 """A server that dies while starting, a machine that dies, a controller that dies: what the host does then."""
 
 import json
-import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -102,38 +100,6 @@ def test_an_argument_that_only_the_engine_refuses_takes_nothing_down(host: Host,
     assert (main_pid(host), ask(host)) == (pid, "4")
 
 
-def test_a_controller_killed_while_the_server_starts_is_joined_by_the_next_run(host: Host, project: Path) -> None:
-    command = [
-        str(playbook.PYINFRA),
-        "inventory.py",
-        "deploy.py",
-        "-y",
-        "--limit",
-        host.name,
-        "--data",
-        "profile=other",
-    ]
-    first = subprocess.Popen(
-        command, cwd=project, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        started = 'until grep -q \'"stage": "start"\' /run/sglang/jobs/activation/*/events.jsonl; do sleep 0.1; done'
-        host.shell(
-            f"rm -f /run/sglang/jobs/activation/*/events.jsonl; timeout 120 sh -c {json.dumps(started)}", check=True
-        )
-    finally:
-        first.send_signal(signal.SIGKILL)
-        first.wait()
-    run = deploy(host, "--data", "profile=other", project=project)
-    assert (run.code, ask(host)) == (0, "4"), run.text
-    starts = host.run(
-        ["journalctl", "--namespace=sglang", "--unit=sglang-server", "--grep=Started SGLang", "-q"], check=False
-    )
-    assert unit(host, "NRestarts") == ["0"], starts.stdout
-    back = deploy(host)
-    assert (back.code, ask(host)) == (0, "4"), back.text
-
-
 def test_a_host_that_loses_power_serves_again_after_boot(sandbox: Sandbox, host: Host) -> None:
     sandbox.powercut(host.name)
     sandbox.up(host.name, keep=True)
@@ -142,16 +108,3 @@ def test_a_host_that_loses_power_serves_again_after_boot(sandbox: Sandbox, host:
     assert ask(host) == "4"
     run = deploy(host)
     assert (run.code, run.changed) == (0, 0), run.text
-
-
-def test_an_edited_environment_file_is_put_right_and_its_server_restarted_only_if_it_read_it(host: Host) -> None:
-    pid = main_pid(host)
-    host.run(["sed", "-i", "s/NCCL_PROTO=LL/NCCL_PROTO=Simple/", "/etc/sglang/nccl.env"])
-    run = deploy(host)
-    assert (run.code, main_pid(host)) == (0, pid), run.text
-    assert "NCCL_PROTO=LL" in host.read_file("/etc/sglang/nccl.env")
-    host.run(["sed", "-i", "s/NCCL_PROTO=LL/NCCL_PROTO=Simple/", "/etc/sglang/nccl.env"])
-    host.run(["systemctl", "restart", "sglang-server"])
-    run = deploy(host)
-    assert run.code == 0, run.text
-    assert "NCCL_PROTO=LL" in host.read_file(f"/proc/{main_pid(host)}/environ").split("\0")
