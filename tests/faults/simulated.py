@@ -68,7 +68,8 @@ def deploy(host: Host, project: Path, profile: str = "new", *words: str) -> Run:
 
 
 def begin(host: Host, project: Path, profile: str = "new", *words: str) -> subprocess.Popen[str]:
-    """The same, without waiting for its end."""
+    """The same, without waiting for its end; what earlier activations told is forgotten (see wait_for_stage)."""
+    host.shell(f"rm -f {EVENTS}")
     command = [str(playbook.PYINFRA), "inventory.py", "deploy.py", "-y", "--limit", host.name]
     return subprocess.Popen(
         [*command, "--data", f"profile={profile}", *words],

@@ -45,7 +45,7 @@ FAULTS = {
         "wrong-argument:decode_log_interval=99", "decode_log_interval is 99, not 10", NOT_ACCEPTED
     ),
     "no CUDA graphs": Fault("no-cuda-graph", "decoded without a CUDA graph at", NOT_ACCEPTED, FULL),
-    "slow": Fault("slow:20", "slower than the profile's floor", NOT_ACCEPTED, FULL),
+    "slow": Fault("slow:50", "slower than the profile's floor", NOT_ACCEPTED, FULL),
     "slow load": Fault("slow-load:9", "loading weights", 0),
 }
 
