@@ -11,7 +11,7 @@ machine.prepared(release)  # packages, service user, folders, hostkit
 engine.installed(release)  # the locked environment, in a folder of its own
 checkpoint.verified(release)  # every byte as in the manifest
 notifier.set_up(release)  # who is told when a server fails
-credential.present(release)  # the API key, where there is one
 activation.staged(release)  # unit and environment files, beside those in use
+credential.present(release)  # the API key, where there is one
 activation.active(release)  # stop, prove the GPUs free, start, prove; or go back
 activation.answering(release)  # one real question, in every run

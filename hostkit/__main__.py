@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +19,9 @@ def main(argv: list[str]) -> int:
         return engine_parser.main(argv[1:])
     options = _parser().parse_args(argv)
     run: Command = options.run
+    if os.geteuid() != 0:
+        print(f"sglang-box needs root: sudo sglang-box {' '.join(argv)}", file=sys.stderr)
+        return 2
     return run(options)
 
 
@@ -76,7 +81,7 @@ def _count(text: str) -> int:
 def _add_internal(command: Adder) -> None:
     command("install", _install, "(playbook) put a release's files into /etc, restart nothing").add_argument("release")
     command("started", _started, "(units) note what a starting unit is started from").add_argument("unit")
-    command("boot", _boot, "(boot) bring back what served before an activation was cut off")
+    command("recover", _recover, "(units) bring back what served before an activation was cut off")
     command("put-credential", _put_credential, "(playbook) a key, from standard input").add_argument("name")
     command("put-notify", _put_notify, "(playbook) whom to tell, from standard input")
     start = command("start-job", _start_job, "(playbook) start or join a job, and say its id")
@@ -141,16 +146,9 @@ def _hold(options: argparse.Namespace) -> int:
 
 
 def _install(options: argparse.Namespace) -> int:
-    from hostkit import events, jobs, release
+    from hostkit import console
 
-    try:
-        with jobs.host_lock("install"):
-            release.install(release.load(options.release))
-            release.set_active(options.release)
-    except (jobs.Locked, release.Damaged) as problem:
-        print(problem, file=sys.stderr)
-        return events.LOCKED if isinstance(problem, jobs.Locked) else events.REFUSED
-    return 0
+    return console.install(options.release)
 
 
 def _started(options: argparse.Namespace) -> int:
@@ -160,7 +158,7 @@ def _started(options: argparse.Namespace) -> int:
     return 0
 
 
-def _boot(_: argparse.Namespace) -> int:
+def _recover(_: argparse.Namespace) -> int:
     from hostkit import recovery
 
     recovery.begin()
@@ -207,7 +205,7 @@ def _start_job(options: argparse.Namespace) -> int:
     except jobs.Locked as locked:
         print(locked, file=sys.stderr)
         return events.LOCKED
-    except OSError as problem:
+    except (OSError, subprocess.SubprocessError) as problem:
         print(f"the job could not be started: {problem}", file=sys.stderr)
         return events.FAILED
     return 0

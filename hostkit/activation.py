@@ -7,10 +7,11 @@ a transient unit under the host's lock; an intent on disk tells whoever comes af
 import contextlib
 from typing import Any
 
-from hostkit import acceptance, events, evict, gates, gpus, hold, intent, ours, release, stopping
+from hostkit import acceptance, credential, events, evict, gates, gpus, hold, intent, ours, release, stopping
 from hostkit.events import Progress, Result, Verdict
 from hostkit.proving import NotServing, Proof, prove, runs, start
 
+_AWAY_WITHIN_S = 15.0
 _KNOWN = (NotServing, gates.NotMet, release.Damaged, gpus.DriverError, hold.Held)
 
 
@@ -23,29 +24,31 @@ def activate(request: dict[str, Any], progress: Progress) -> Result:
     try:
         hold.refuse()
         new = release.load(wanted)
-        driver = gpus.gpus()[0].driver
+        driver, attempt = gpus.driver(), request.get("attempt", 1)
         mode = _mode(wanted, driver, request.get("gates", "auto"))
         ran = runs(new)
+        credential.api_key(new)
         verdicts = _before_any_change(new, ran, progress, evict.leaving(targets))
-        back_to = _back_to(wanted)
-        intent.write(wanted, back_to, request.get("attempt", 1))
+        back_to = _back_to(wanted, ran)
+        intent.write(wanted, back_to, mode, attempt)
     except Exception as problem:  # whatever it is, nothing was changed yet
         return Result(events.REFUSED, f"refused, nothing was changed: {said(problem)}")
     try:
-        verdicts += evict.evict(targets, progress)
+        verdicts += _evicted(new, targets, progress)
     except Exception as problem:
         intent.clear()
-        refused = Result(events.REFUSED, f"refused, the playbook's own server was not touched: {said(problem)}")
-        return evict.told(refused, targets)
+        gave_up = Result(events.FAILED, f"the eviction failed, our own server was not touched: {said(problem)}")
+        return evict.told(gave_up, targets)
     try:
         proof = _proven_as_it_runs(new, mode, progress) if ran else _switched(new, mode, progress, verdicts)
     except Exception as problem:  # a full disk leaves the release as little serving as a server that died
-        result = _after_failure(new, back_to, ran, _as_failure(problem), progress)
+        result = _after_failure(new, back_to, ran and attempt == 1, _as_failure(problem), progress)
     else:
         result = _judged(wanted, proof, verdicts, {"driver": driver, "gates": mode, "tok_s": proof.tok_s})
     with contextlib.suppress(OSError):
+        intent.clear()
+    with contextlib.suppress(Exception):  # what serves was judged: tidying up changes nothing of that
         acceptance.prune()
-    intent.clear()
     return evict.told(result, targets)
 
 
@@ -65,11 +68,11 @@ def _mode(digest: str, driver: str, asked: str) -> str:
     return "quick" if (before.get("verdict"), before.get("driver")) == (acceptance.GOOD, driver) else "full"
 
 
-def _back_to(wanted: str) -> list[str]:
-    """Where to go back to: what runs now, then what was last found good; as far as it can still be read."""
+def _back_to(wanted: str, ran: bool) -> list[str]:
+    """Where to go back to: what runs now, be it the wanted one itself, then what was last found good."""
     active = release.active()
     running = [active] if active and stopping.running() else []
-    known = [one for one in (*running, release.last_good()) if one and one != wanted]
+    known = [one for one in (*running, release.last_good()) if one and (one != wanted or ran)]
     return [one for one in dict.fromkeys(known) if release.is_whole(one)]
 
 
@@ -86,6 +89,19 @@ def _before_any_change(new: dict[str, Any], ran: bool, progress: Progress, leavi
             Verdict("port free", True, gates.port_free(unit["port"], own, leaving), 10),
         ]
     progress.tell("gates", "; ".join(verdict.evidence for verdict in verdicts))
+    return verdicts
+
+
+def _evicted(new: dict[str, Any], targets: list[dict[str, Any]], progress: Progress) -> list[Verdict]:
+    """Evict, and see that what was in the way stays away while our own server still serves. Raises gates.NotMet."""
+    verdicts, own = evict.evict(targets, progress), ours.services()
+    cards, ports = [card for unit in new["units"] for card in unit["gpus"]], [unit["port"] for unit in new["units"]]
+
+    def away() -> str:
+        return "; ".join([gates.no_foreign_holder(cards, own), *(gates.port_free(port, own) for port in ports)])
+
+    if targets:
+        progress.tell("evict", gates.soon(away, _AWAY_WITHIN_S))
     return verdicts
 
 
@@ -175,11 +191,15 @@ def go_back(wanted: str, back_to: list[str], failure: NotServing, progress: Prog
             continue
         message = f"{what}. Release {previous} serves again"
         return Result(events.ROLLED_BACK, message, [*verdicts, *again.verdicts], failure.excerpt)
-    with contextlib.suppress(gates.NotMet):
+    try:
         stopping.stop_all(progress)
-    release.set_inactive()
+        state = "The host is stopped"
+    except Exception as problem:
+        state = f"The host could not be stopped: {said(problem)}"
+    finally:
+        release.set_inactive()
     rest = "; ".join(reasons) or "There is no release that served before"
-    return Result(events.STOPPED, f"{what}. {rest}. The host is stopped", verdicts, failure.excerpt)
+    return Result(events.STOPPED, f"{what}. {rest}. {state}", verdicts, failure.excerpt)
 
 
 def _start_again(previous: dict[str, Any], progress: Progress) -> Proof:

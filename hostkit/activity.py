@@ -5,7 +5,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-CGROUPS = Path("/sys/fs/cgroup")
+from hostkit import processes
+
 # Below this a process does nothing but wait: an idle Python with threads takes some thousandths of a core.
 _BUSY_CORES = 0.05
 _BUSY_BYTES_PER_S = 1_000_000
@@ -25,7 +26,7 @@ class Activity:
     """Watches one control group. `idle_s` is for how long neither CPU, nor disk, nor log moved."""
 
     def __init__(self, control_group: str) -> None:
-        self._folder = CGROUPS / control_group.lstrip("/")
+        self._group = control_group
         self._last = self._sample()
         self._moved = self._last.at
         self.text = ""
@@ -50,22 +51,13 @@ class Activity:
         self._last = sample
 
     def _sample(self) -> Sample:
-        return Sample(time.monotonic(), self._cpu_s(), sum(map(_read_bytes, pids(self._folder))))
+        return Sample(time.monotonic(), self._cpu_s(), sum(map(_read_bytes, processes.of_control_group(self._group))))
 
     def _cpu_s(self) -> float:
-        with contextlib.suppress(OSError):
-            fields = dict(line.split() for line in (self._folder / "cpu.stat").read_text().splitlines())
-            return int(fields["usage_usec"]) / 1e6
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            text = (processes.CGROUPS / self._group.lstrip("/") / "cpu.stat").read_text()
+            return int(dict(line.split() for line in text.splitlines())["usage_usec"]) / 1e6
         return 0.0
-
-
-def pids(folder: Path) -> list[int]:
-    """Processes of a control group and of those below it; none when it is gone."""
-    found: list[int] = []
-    for path in (folder, *folder.rglob("*")) if folder.is_dir() else ():
-        with contextlib.suppress(OSError):
-            found += [int(line) for line in (path / "cgroup.procs").read_text().split()]
-    return found
 
 
 def _read_bytes(pid: int) -> int:

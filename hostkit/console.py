@@ -80,16 +80,45 @@ def work(kind: str, request: dict[str, Any]) -> int:
     except jobs.Locked as locked:
         print(locked, file=sys.stderr)
         return events.LOCKED
+    try:
+        seen = _followed(kind, job)
+    except KeyboardInterrupt:
+        print(f"\nit goes on without you: journalctl -fu {jobs.unit(kind)}", file=sys.stderr)
+        return 130
+    for line in seen["result"]["excerpt"]:
+        print(f"  | {line}")
+    print(seen["result"]["message"])
+    return int(seen["result"]["code"])
+
+
+def _followed(kind: str, job: str) -> dict[str, Any]:
+    """Show what the job does until it has a result."""
+    from hostkit import jobs
+
     seen: dict[str, Any] = {"next": 0, "result": None}
     while seen["result"] is None:
         seen = jobs.follow(kind, job, seen["next"], wait_s=5.0)
         for event in seen["events"]:
             eta = f", about {event['eta_s']:.0f} s left" if event["eta_s"] else ""
             print(f"{event['elapsed_s']:6.1f} s  {event['stage']}: {event['message']}{eta}", flush=True)
-    for line in seen["result"]["excerpt"]:
-        print(f"  | {line}")
-    print(seen["result"]["message"])
-    return int(seen["result"]["code"])
+    return seen
+
+
+def install(digest: str) -> int:
+    """Put the files of the release that runs into /etc; refused when another one runs by now."""
+    from hostkit import events, jobs, proving, release
+
+    try:
+        with jobs.host_lock("install", who()):
+            document = release.load(digest)
+            if not proving.runs(document):
+                raise release.Damaged(f"{digest} is no longer what runs: another run changed it meanwhile, run again")
+            release.install(document)
+            release.set_active(digest)
+    except (jobs.Locked, release.Damaged, OSError) as problem:
+        print(problem, file=sys.stderr)
+        return events.LOCKED if isinstance(problem, jobs.Locked) else events.REFUSED
+    return 0
 
 
 def hold(why: str | None) -> int:

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import time
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ class NotMet(Exception):
 
 
 class StillHeld(NotMet):
-    """A process holds memory of a GPU that must be free."""
+    """A process is there that must be gone: no other may be started beside it."""
 
 
 def argv_accepted(release: dict[str, Any], unit: dict[str, Any]) -> str:
@@ -95,6 +95,18 @@ def port_free(port: int, ours: Iterable[str], leaving: Leaving = ()) -> str:
             if not _may_stay(process, ours, leaving):
                 raise NotMet(f"port {port} is in use on {address} by {describe(process)}; stop it first")
     return f"port {port} free"
+
+
+def soon(condition: Callable[[], str], within_s: float) -> str:
+    """The condition's evidence as soon as it holds. Raises its last NotMet when it does not within the time."""
+    deadline = time.monotonic() + within_s
+    while True:
+        try:
+            return condition()
+        except NotMet:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(0.25)
 
 
 def gpus_free(cards: Iterable[str], within_s: float) -> str:

@@ -45,6 +45,14 @@ def gpus() -> list[Gpu]:
     return [_gpu(index, row) for index, row in enumerate(rows)]
 
 
+def driver() -> str:
+    """Version of the driver. Raises DriverError, also when there is no card."""
+    found = gpus()
+    if not found:
+        raise DriverError("nvidia-smi lists no GPU")
+    return found[0].driver
+
+
 def uses() -> list[Use]:
     """Every process that holds GPU memory. Raises DriverError."""
     rows = _query("--query-compute-apps=gpu_bus_id,pid,used_gpu_memory")
@@ -80,16 +88,17 @@ def _mib(text: str) -> int:
 def _query(question: str) -> list[list[str]]:
     command = ["nvidia-smi", question, "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+        # Not subprocess.run(): it waits for a child that hangs in the driver even after it was killed.
+        asked = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        said, _ = asked.communicate(timeout=_TIMEOUT_S)
     except FileNotFoundError:
         raise DriverError("nvidia-smi not found") from None
     except subprocess.TimeoutExpired:
+        asked.kill()
         raise DriverError(f"nvidia-smi did not answer within {_TIMEOUT_S} s") from None
-    if done.returncode != 0:
-        raise DriverError(
-            (done.stdout + done.stderr).strip().splitlines()[0] if done.stdout + done.stderr else "failed"
-        )
-    return [[cell.strip() for cell in line.split(", ")] for line in done.stdout.splitlines() if line.strip()]
+    if asked.returncode != 0:
+        raise DriverError(said.strip().splitlines()[0] if said.strip() else "failed")
+    return [[cell.strip() for cell in line.split(", ")] for line in said.splitlines() if line.strip()]
 
 
 def uses_with_processes() -> list[tuple[Use, processes.Process | None]]:

@@ -32,6 +32,7 @@ _WATCHED = (
     "/etc/systemd/system/sglang*",
     *(f"{folder}/sglang*.d/*" for folder in started.DROP_IN_FOLDERS),
     "/etc/systemd/journald@sglang.conf",
+    "/etc/needrestart/conf.d/50-sglang.conf",
     "/usr/local/bin/sglang-box",
     "/opt/sglang",
     "/opt/sglang/*",

@@ -14,12 +14,13 @@ FILE = paths.STATE / "intent.json"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-def write(to: str, back_to: list[str], attempt: int) -> None:
+def write(to: str, back_to: list[str], mode: str, attempt: int) -> None:
     """An activation of release `to` begins; what it would go back to, the best first. Raises OSError."""
     document = {
         "schema": 1,
         "to": to,
         "back_to": back_to,
+        "gates": mode,
         "attempt": attempt,
         "since": time.time(),
         "boot": _BOOT_ID.read_text().strip(),

@@ -97,6 +97,8 @@ def _launch(kind: str, job: str, after: str | None) -> None:
         "--service-type=exec",
         f"--description=SGLang host: {kind}",
         *([f"--property=ExecStopPost={after}"] if after else []),
+        # Nobody stands behind it: killed, it begins anew.
+        *(["--property=Restart=on-abnormal", "--property=RestartSec=5"] if kind == RECOVERY else []),
         "--",
         "/usr/bin/python3",
         str(me),
@@ -118,7 +120,7 @@ def work(kind: str, job: str, body: Job) -> int:
     if kind != RECOVERY:
         _wait_for_recovery(progress)
     try:
-        with host_lock(kind, _by(kind)):
+        with host_lock(kind, _by(kind), waits=kind == RECOVERY):
             result = body(request, progress)
     except Locked as locked:
         result = Result(events.LOCKED, str(locked))
@@ -146,12 +148,12 @@ def _last_lines(error: Exception) -> list[str]:
 
 
 @contextmanager
-def host_lock(purpose: str, by: str = "") -> Iterator[None]:
-    """Hold the one lock of the host. Raises Locked, naming the holder."""
+def host_lock(purpose: str, by: str = "", waits: bool = False) -> Iterator[None]:
+    """Hold the one lock of the host. Raises Locked, naming the holder, unless it `waits` for it."""
     paths.RUN.mkdir(parents=True, exist_ok=True)
     with paths.LOCK.open("a+") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         except BlockingIOError:
             file.seek(0)
             raise Locked(f"another job changes this host: {_holder(file.read())}") from None

@@ -95,8 +95,10 @@ def climb(run: Climb) -> None:
     for step in steps(run):
         try:
             evidence, ok = step.proof(run), True
-        except (StepFailed, proofs.NotProven, client.WrongAnswer, OSError, ValueError, KeyError) as problem:
-            evidence, ok = str(problem) or type(problem).__name__, False
+        except (StepFailed, proofs.NotProven, client.WrongAnswer) as problem:
+            evidence, ok = str(problem), False
+        except Exception as problem:  # an answer of an odd shape, a command that failed: not as it should be
+            evidence, ok = f"{type(problem).__name__}: {problem}", False
         run.verdicts.append(Verdict(f"{run.unit['name']}: {step.name}", ok, evidence, step.limit_s))
         run.progress.tell("ladder", f"{step.name}: {evidence}", unit=run.unit["name"])
         if not ok and step.decides:

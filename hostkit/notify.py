@@ -104,8 +104,8 @@ def _active_release() -> dict[str, Any]:
 
 
 def _since(service: str) -> str:
-    shown = systemd.run("systemctl", "show", "--value", "--property=StateChangeTimestamp", "--timestamp=unix", service)
-    seconds = shown.strip().removeprefix("@")
+    words = ("--value", "--property=StateChangeTimestamp", "--timestamp=unix")  # unix: since systemd 251
+    seconds = systemd.run("systemctl", "show", *words, service, check=False).strip().removeprefix("@")
     return time.strftime("%FT%T%z", time.localtime(float(seconds) if seconds else None))
 
 

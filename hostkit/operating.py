@@ -28,6 +28,9 @@ def stop(request: dict[str, Any], progress: Progress) -> Result:
 
 def hold(request: dict[str, Any], progress: Progress) -> Result:
     """request: {"by", "why"}. Held first, so that nobody starts it between the stop and the hold."""
+    held = holds.read()
+    if held and (held["by"], held["why"]) != (request["by"], request["why"]):
+        return Result(events.REFUSED, f"the host is {holds.describe(held)}; that hold stays")
     holds.put(request["by"], request["why"])
     result = stop(request, progress)
     return replace(result, message=f"held by {request['by']}: {request['why']}. {result.message}")

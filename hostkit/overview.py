@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hostkit import acceptance, console, gpus, hold, intent, ours, release, started, systemd
+from hostkit import acceptance, console, gpus, hold, intent, jobs, ours, release, started, systemd
 
 
 def look() -> tuple[list[str], list[str]]:
@@ -102,5 +102,4 @@ def _cards() -> tuple[list[str], list[str]]:
 
 
 def _at_work() -> bool:
-    text = systemd.run("systemctl", "list-units", "--plain", "--no-legend", "sglang-job-*.service", check=False)
-    return bool(text.strip())
+    return any(jobs.running(kind) for kind in ("activation", "start", "rollback", jobs.RECOVERY))

@@ -73,7 +73,10 @@ def settled(owner: Owner, pid: int, servers: Collection[int]) -> Owner:
     """With what brings it back, and whether it can be stopped: a unit that runs more than `servers` (pids) is not."""
     if not owner.stop or owner.kind != "unit":
         return owner
-    path = _path((processes.PROC / str(pid) / "cgroup").read_text())
+    try:
+        path = _path((processes.PROC / str(pid) / "cgroup").read_text())
+    except OSError:  # it is gone
+        return owner
     others = [other for other in _members(path, owner.name) if not _belongs(other, pid, servers)]
     if others:
         found = processes.read(others[0])
@@ -114,8 +117,7 @@ def _user(manager: str) -> str:
 def _members(path: str, unit: str) -> list[int]:
     """All processes of the unit, from the kernel."""
     below = path[: path.index(f"/{unit}") + len(unit) + 1]
-    files = (file for root in _CGROUPS for file in Path(f"{root}{below}").rglob("cgroup.procs"))
-    return [int(line) for file in files for line in file.read_text().split()]
+    return [pid for root in _CGROUPS for pid in processes.of_control_group(below, root)]
 
 
 def _belongs(other: int, pid: int, servers: Collection[int]) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 PROC = Path("/proc")
+CGROUPS = Path("/sys/fs/cgroup")
 _LISTEN = "0A"
 _UNIT = re.compile(r"/([^/]+\.(?:service|scope))(?=/|$)")
 # What a foreign command line may give away: it is shown at the controller and kept in logs there.
@@ -98,9 +99,9 @@ def _parent(pid: int) -> int:
 
 
 def unit_of(pid: int) -> str | None:
-    """The innermost systemd unit in the process's cgroup path."""
+    """The systemd unit of the process; one of a user's manager or of a machine is "outer unit: its own unit"."""
     units = _UNIT.findall((PROC / str(pid) / "cgroup").read_text())
-    return units[-1] if units else None
+    return ": ".join(dict.fromkeys([units[0], units[-1]])) if units else None
 
 
 def environment(pid: int) -> dict[str, str]:
@@ -113,10 +114,13 @@ def pids() -> list[int]:
     return [int(name) for name in os.listdir(PROC) if name.isdigit()]
 
 
-def of_control_group(group: str) -> list[int]:
+def of_control_group(group: str, root: Path = CGROUPS) -> list[int]:
     """The pids in a unit's control group and those below it, [] where there is none."""
-    top = Path("/sys/fs/cgroup") / group.lstrip("/")
-    files = sorted(top.rglob("cgroup.procs")) if group.strip("/") else []
+    top = root / group.lstrip("/")
+    try:
+        files = sorted(top.rglob("cgroup.procs")) if group.strip("/") else []
+    except OSError:  # a group below it went meanwhile
+        files = [top / "cgroup.procs"]
     return [int(pid) for file in files for pid in _lines(file)]
 
 

@@ -38,9 +38,21 @@ def is_whole(digest: str) -> bool:
         return False
 
 
+# What a release of an earlier playbook does not say.
+_DEFAULT_GATES: dict[str, Any] = {
+    "gpus_free_within_s": 90,
+    "stuck_after_s": 300,
+    "near_limit_within_s": 300,
+    "echo": {"requests": 48, "concurrency": 12, "within_s": 60},
+    "tok_s_floor": {},
+    "log": {"expect": [], "forbid": [], "cuda_graph": False},
+}
+
+
 def gates(digest: str) -> dict[str, Any]:
+    """What must hold before a start of the release is called good. Raises OSError, ValueError."""
     document: dict[str, Any] = json.loads((paths.RELEASES / digest / "gates.json").read_text())
-    return document
+    return {**_DEFAULT_GATES, **document}
 
 
 def install(release: dict[str, Any]) -> None:
@@ -58,7 +70,8 @@ def install(release: dict[str, Any]) -> None:
         _set_drop_ins_aside(service)
         (Path("/run/systemd/system") / service).unlink(missing_ok=True)  # `systemctl mask --runtime`
     systemd.run("systemctl", "daemon-reload")
-    systemd.run("systemctl", "enable", "--quiet", paths.TARGET, paths.BOOT_UNIT, *services(release))
+    boot = [paths.BOOT_UNIT] if (paths.UNITS / paths.BOOT_UNIT).exists() else []  # one of an earlier playbook has none
+    systemd.run("systemctl", "enable", "--quiet", paths.TARGET, *boot, *services(release))
 
 
 def is_right(path: Path, file: dict[str, Any]) -> bool:

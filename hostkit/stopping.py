@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from hostkit import activity, capture, gates, ours, paths, processes, release, systemd
+from hostkit import capture, gates, ours, paths, processes, release, systemd
 from hostkit.events import Progress, Verdict
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (looked at for what dead servers left)
@@ -44,7 +44,7 @@ def stop_all(progress: Progress) -> list[Verdict]:
 
 def _keep_evidence(service: str, unit: dict[str, Any] | None, progress: Progress) -> None:
     """What can be known of a sick server is known only until it is stopped. It never keeps one from being stopped."""
-    with contextlib.suppress(OSError, subprocess.SubprocessError, release.Damaged):
+    with contextlib.suppress(Exception):
         document = release.load(release.active() or "")
         reason = capture.sick(unit, document, _ASKED_WITHIN_S) if unit else None
         if reason:
@@ -72,10 +72,10 @@ def _stop(names: list[str], limit_s: float, progress: Progress) -> None:
 
 def nothing_left(units: Iterable[systemd.Unit], ports: Iterable[int]) -> str:
     """Raises gates.NotMet: a process in a unit's control group or of our engines, or a listener on their ports."""
-    left = [pid for unit in units if unit.control_group for pid in activity.pids(_cgroup(unit.control_group))]
+    left = [pid for unit in units for pid in processes.of_control_group(unit.control_group)]
     left += _of_our_engines()
     if left:
-        raise gates.NotMet(f"still there after the stop: {gates.describe(processes.read(left[0]))}")
+        raise gates.StillHeld(f"still there after the stop: {gates.describe(processes.read(left[0]))}")
     ports = set(ports)
     for address, port, pid in processes.listeners():
         if port in ports:
@@ -83,10 +83,6 @@ def nothing_left(units: Iterable[systemd.Unit], ports: Iterable[int]) -> str:
             raise gates.NotMet(f"port {port} is still in use on {address} after the stop, by {holder}")
     swept = sweep_shared_memory()
     return "no process, no listener" + (f", {swept} shared-memory segments of dead owners removed" if swept else "")
-
-
-def _cgroup(control_group: str) -> Path:
-    return activity.CGROUPS / control_group.lstrip("/")
 
 
 def _of_our_engines() -> list[int]:

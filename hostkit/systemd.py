@@ -1,6 +1,7 @@
 """Talks to systemd: the state of units, and commands with a time limit."""
 
 import subprocess
+import time
 from dataclasses import dataclass
 
 _PROPERTIES = (
@@ -39,7 +40,12 @@ def show(*names: str, timeout_s: float = 30) -> dict[str, Unit]:
     """The named units, each in one call's time; a unit that does not exist has load "not-found"."""
     if not names:
         return {}
-    text = run("systemctl", "show", f"--property={_PROPERTIES}", "--", *names, timeout_s=timeout_s)
+    question = ("systemctl", "show", f"--property={_PROPERTIES}", "--", *names)
+    try:
+        text = run(*question, timeout_s=timeout_s)
+    except subprocess.SubprocessError:  # systemd itself may just be exchanged by an upgrade
+        time.sleep(1)
+        text = run(*question, timeout_s=timeout_s)
     units = [_unit(block) for block in text.strip().split("\n\n")]
     return {unit.name: unit for unit in units}
 

@@ -27,4 +27,4 @@ def body(kind: str) -> jobs.Job:
 def after(kind: str) -> str | None:
     """The command line that sees to an intent left behind, by whatever end the job's process came to."""
     me = Path(__file__).resolve().parents[1]
-    return shlex.join(["/usr/bin/python3", str(me), "boot"]) if kind in _ACTIVATES else None
+    return shlex.join(["/usr/bin/python3", str(me), "recover"]) if kind in _ACTIVATES else None

@@ -28,6 +28,12 @@ class ReleaseFile:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
+# What stands beside the servers and starts none of them: a change there is no new release.
+_JOURNAL = f"/etc/systemd/journald@{paths.JOURNAL_NAMESPACE}.conf"
+_NEEDRESTART = "/etc/needrestart/conf.d/50-sglang.conf"
+_STARTS_NOTHING = (_JOURNAL, _NEEDRESTART, f"{paths.UNITS}/{paths.BOOT_UNIT}", f"{paths.UNITS}/{paths.NOTIFIER}")
+
+
 class Release:
     """The release of a plan."""
 
@@ -39,7 +45,8 @@ class Release:
         plan = self.plan
         shared: tuple[ReleaseFile, ...] = (
             ReleaseFile(f"{paths.CONFIG}/nccl.env", render("nccl.env.j2", plan=plan)),
-            ReleaseFile(f"/etc/systemd/journald@{paths.JOURNAL_NAMESPACE}.conf", render("journald.conf.j2")),
+            ReleaseFile(_JOURNAL, render("journald.conf.j2")),
+            ReleaseFile(_NEEDRESTART, render("needrestart.conf.j2")),
             ReleaseFile(f"{paths.UNITS}/{paths.TARGET}", render("sglang.target.j2", plan=plan)),
             ReleaseFile(f"{paths.UNITS}/{paths.BOOT_UNIT}", render("boot.service.j2")),
             ReleaseFile(f"{paths.UNITS}/{paths.NOTIFIER}", render("notify.service.j2")),
@@ -54,7 +61,9 @@ class Release:
             "engine": self.plan.engine_digest,
             "checkpoint": [self.plan.wanted.checkpoint.repository, self.plan.wanted.checkpoint.revision],
             "gpus": [[gpu.pci for gpu in unit.gpus] for unit in self.plan.units],
-            "files": {file.path: without_comments(file.text) for file in self.files},
+            "files": {
+                file.path: without_comments(file.text) for file in self.files if file.path not in _STARTS_NOTHING
+            },
         }
         return hashlib.sha256(json.dumps(starts, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -291,7 +291,7 @@ def test_a_server_that_a_loop_starts_again_is_given_up_and_nothing_of_ours_is_st
     try:
         run = deploy(strange, *EVICT)
         assert run.code != 0
-        [line] = run.lines_with("refused before any change (code 2)")
+        [line] = run.lines_with("the job failed (code 1)")
         assert f"by pid {shell.stdout.strip()} (root, " in line, "the loop is named"
         assert (main_pid(strange), ask(strange)) == (own, "4")
     finally:
