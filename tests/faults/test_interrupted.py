@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import network
 from sandbox.fleet import Sandbox
 from sandbox.machine import Host
 from tests import playbook
@@ -76,19 +75,6 @@ def test_a_host_whose_plug_is_pulled_while_the_engine_is_installed(sandbox: Sand
     sandbox.powercut(bare.name)
     kill(run, signal.SIGKILL)
     sandbox.up(bare.name, keep=True)
-    converges(bare, project)
-
-
-def test_a_connection_that_is_cut_while_the_server_starts(sandbox: Sandbox, bare: Host, project: Path) -> None:
-    """The run gives up within a minute and says so; the activation goes on, and the next run finds it done."""
-    device = network.device(bare.place, bare.record.index)
-    run = begin(bare, project)
-    assert wait_for(run, "start: ")
-    subprocess.run(["ip", "link", "set", device, "down"], check=True)
-    try:
-        assert run.wait(timeout=90) != 0
-    finally:
-        subprocess.run(["ip", "link", "set", device, "up"], check=True)
     converges(bare, project)
 
 

@@ -82,8 +82,9 @@ def test_the_activation_is_killed(old: Host, project: Path, matrix: Any, stage: 
     matrix("activation killed", f"at {stage}", sees, "the old one serves again", converges(old, project))
 
 
-@pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("stage", "number"), [*((stage, signal.SIGKILL) for stage in STAGES), ("start", signal.SIGTERM)]
+)
 def test_the_controller_is_killed(old: Host, project: Path, matrix: Any, stage: str, number: signal.Signals) -> None:
     """For the host it changes nothing."""
     run = begin(old, project)
@@ -98,16 +99,27 @@ def test_the_controller_is_killed(old: Host, project: Path, matrix: Any, stage: 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_the_connection_is_cut(old: Host, project: Path, matrix: Any, stage: str) -> None:
-    device = network.device(old.place, old.record.index)
     run = begin(old, project)
     simulated.wait_for_stage(old, stage)
+    sessions = "kill -KILL $(pgrep -P $(systemctl show --value --property=MainPID ssh))"
+    old.shell(sessions)  # its own as well
+    assert run.wait(timeout=90) != 0
+    assert serves_within(old, "new", 30)
+    matrix("connection cut", f"at {stage}", "the run fails", "the switch went on", converges(old, project))
+
+
+def test_the_link_is_dead(old: Host, project: Path, matrix: Any) -> None:
+    """Nobody says that the connection is gone: the run notices it by the silence."""
+    device = network.device(old.place, old.record.index)
+    run = begin(old, project)
+    simulated.wait_for_stage(old, "start")
     subprocess.run(["ip", "link", "set", device, "down"], check=True)
     try:
         assert run.wait(timeout=90) != 0
     finally:
         subprocess.run(["ip", "link", "set", device, "up"], check=True)
     assert serves_within(old, "new", 30)
-    matrix("connection cut", f"at {stage}", "the run fails within 40 s", "the new one serves", converges(old, project))
+    matrix("link dead", "at start", "the run fails within 40 s", "the switch went on", converges(old, project))
 
 
 def test_a_second_controller_is_told_who_works_here(old: Host, project: Path, matrix: Any) -> None:
