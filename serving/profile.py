@@ -111,12 +111,18 @@ def merged(folder: Path, name: str) -> dict[str, Any]:
     return joined
 
 
-def _joined(base: Any, own: Any) -> Any:
-    """Mappings are joined key by key, at every depth; a null takes a key away; anything else is replaced."""
+def _joined(base: Any, own: Any, of_a_role: bool = False) -> Any:
+    """Mappings are joined key by key, at every depth; a null takes a key away; anything else is replaced.
+
+    Below prefill and decode a null stays: there it takes away what the profile says for both.
+    """
     if not isinstance(base, dict) or not isinstance(own, dict):
         return own
     kept = {key: value for key, value in base.items() if key not in own}
-    return kept | {key: _joined(base.get(key), value) for key, value in own.items() if value is not None}
+    stays = {key: value for key, value in own.items() if value is not None or of_a_role}
+    return kept | {
+        key: _joined(base.get(key), value, of_a_role or key in ("prefill", "decode")) for key, value in stays.items()
+    }
 
 
 def _read(folder: Path, name: str) -> dict[str, Any]:
