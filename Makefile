@@ -36,6 +36,12 @@ lock: $(DEV)  ## compile every lock again and show what changed
 manifest: $(VENV)  ## NAME=checkpoint FOLDER=where its files are: sizes and hashes into group_data/checkpoints/
 	@$(BIN)/python -m serving.manifest $(NAME) $(FOLDER)
 
+profile: $(VENV)  ## NAME=x: a profile whole, with what it extends and the command line of each unit
+	@$(BIN)/python -m serving.show $(NAME)
+
+readme: $(VENV)  ## make the table of profiles in README.md anew
+	@$(BIN)/python -m serving.profile_table
+
 host-packages:
 	@$(PYTHON) -m sandbox deps --install
 
@@ -51,4 +57,4 @@ $(DEV): $(VENV) requirements/dev.lock
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	@touch $@
 
-.PHONY: help demo sandbox sandbox-down test faults lint bench lock manifest host-packages
+.PHONY: help demo sandbox sandbox-down test faults lint bench lock manifest profile readme host-packages

@@ -10,6 +10,10 @@ models = "/srv/models"
 listen = "127.0.0.1"
 port = 30000
 
+# Which GPUs form a group, by PCI address: [["0000:01:00.0", ...], [...]]. A profile asks for groups by size, the first
+# worker gets the first one. None: those of each NUMA node, or the halves of the host where the kernel knows no nodes.
+gpu_groups = None
+
 # A file on this machine, of mode 600, that holds the API key; None asks callers for none.
 api_key_file = None
 

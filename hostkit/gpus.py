@@ -28,6 +28,7 @@ class Gpu:
     compute_capability: str
     driver: str
     minor: int | None
+    numa_node: int | None
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def pci_address(bus_id: str) -> str:
 
 def _gpu(index: int, row: list[str]) -> Gpu:
     pci = pci_address(row[0])
-    return Gpu(pci, index, row[1], row[2], _mib(row[3]), _mib(row[4]), row[5], row[6], _minor(pci))
+    return Gpu(pci, index, row[1], row[2], _mib(row[3]), _mib(row[4]), row[5], row[6], _minor(pci), numa_node(pci))
 
 
 def _minor(pci: str) -> int | None:
@@ -78,6 +79,15 @@ def _minor(pci: str) -> int | None:
         return None
     found = re.search(r"Device Minor:\s*(\d+)", text)
     return int(found.group(1)) if found else None
+
+
+def numa_node(pci: str, devices: Path = Path("/sys/bus/pci/devices")) -> int | None:
+    """The socket that the card hangs on, by number. The kernel says -1 where the firmware does not tell."""
+    try:
+        node = int((devices / pci / "numa_node").read_text())
+    except (OSError, ValueError):
+        return None
+    return node if node >= 0 else None
 
 
 def _mib(text: str) -> int:

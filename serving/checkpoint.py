@@ -20,7 +20,7 @@ class Checkpoint(Strict):
 
     purpose: str
     repository: str = Field(pattern=r"^[\w.-]+/[\w.-]+$")
-    revision: str = Field(pattern=r"^[\w.-]+$")
+    revision: str | None = Field(pattern=r"^[\w.-]+$", description="null where nobody has named one yet")
     licence: str
     experts: Literal["mxfp4", "nvfp4", "int4", "fp8", "bf16"]
     draft: Literal["mtp", "dspark"] | None = None
@@ -28,7 +28,7 @@ class Checkpoint(Strict):
     files: dict[str, CheckpointFile] | None = None
 
     def folder(self, models: str) -> str:
-        return f"{models}/{self.repository}/{self.revision}"
+        return f"{models}/{self.repository}/{self.revision or 'REVISION'}"
 
 
 def load_checkpoint(folder: Path, name: str) -> Checkpoint:

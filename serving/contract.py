@@ -62,41 +62,44 @@ class Contract:
     def _by_option(self) -> dict[str, Flag]:
         return {option: flag for flag in self.flags for option in flag.flags}
 
-    def find(self, name: str, where: str) -> Flag:
-        """The flag that `name` means to argparse. Raises Refused where argparse would not be certain."""
+    def find(self, name: str, where: str, under: str = "arguments") -> Flag:
+        """The flag that `name` means to argparse. Raises Refused where argparse would not be certain.
+
+        `under` is the key of the mapping in the file `where` that holds the name.
+        """
         option = "--" + name.replace("_", "-")
         if option in self._by_option:
             return self._by_option[option]
         matches = {flag for known, flag in self._by_option.items() if known.startswith(option)}
         if len(matches) == 1:
             return matches.pop()
-        key = f"arguments.{name}"
+        key = f"{under}.{name}"
         if matches:
             names = " or ".join(sorted(flag.name for flag in matches))
             raise Refused([Problem(where, key, f"is ambiguous in {self.package} {self.version}", f"write {names}")])
         known = {flag.name for flag in self.flags}
         raise Refused([Problem(where, key, f"is unknown to {self.package} {self.version}", nearest(name, known))])
 
-    def resolve(self, arguments: Mapping[str, Value], where: str) -> "Resolved":
+    def resolve(self, arguments: Mapping[str, Value], where: str, under: str = "arguments") -> "Resolved":
         """Full names and checked values. Raises Refused with every problem of the mapping."""
         problems: list[Problem] = []
         values: dict[str, Value] = {}
         notes: list[str] = []
         for name, value in arguments.items():
             try:
-                flag = self.find(name, where)
+                flag = self.find(name, where, under)
             except Refused as refusal:
                 problems += refusal.problems
                 continue
             if flag.name in values:
                 problems.append(
-                    Problem(where, f"arguments.{name}", f"means {flag.name}, given twice", "keep one of them")
+                    Problem(where, f"{under}.{name}", f"means {flag.name}, given twice", "keep one of them")
                 )
             if flag.name != name:
                 notes.append(f"{name} is taken as {flag.name}")
             if flag.deprecated:
                 notes.append(f"{flag.name} is deprecated in {self.package} {self.version}")
-            problems += _value_problems(flag, value, where)
+            problems += _value_problems(flag, value, where, under)
             values[flag.name] = value
         if problems:
             raise Refused(problems)
@@ -133,8 +136,8 @@ def _flag(data: dict[str, Any]) -> Flag:
     )
 
 
-def _value_problems(flag: Flag, value: Value, where: str) -> list[Problem]:
-    key = f"arguments.{flag.name}"
+def _value_problems(flag: Flag, value: Value, where: str, under: str) -> list[Problem]:
+    key = f"{under}.{flag.name}"
     if flag.is_switch:
         return (
             []
@@ -146,11 +149,10 @@ def _value_problems(flag: Flag, value: Value, where: str) -> list[Problem]:
     if isinstance(value, list) and flag.nargs not in ("+", "*"):
         return [Problem(where, key, "takes one value, not a list", "write one value")]
     items = value if isinstance(value, list) else [value]
-    return [problem for item in items for problem in _item_problems(flag, item, where)]
+    return [problem for item in items for problem in _item_problems(flag, item, where, key)]
 
 
-def _item_problems(flag: Flag, item: Any, where: str) -> list[Problem]:
-    key = f"arguments.{flag.name}"
+def _item_problems(flag: Flag, item: Any, where: str, key: str) -> list[Problem]:
     if flag.choices and str(item) not in flag.choices:
         return [Problem(where, key, f"{item!r} is no choice", nearest(str(item), flag.choices))]
     if flag.type == "int" and not isinstance(item, int):

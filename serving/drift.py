@@ -8,10 +8,11 @@ import hashlib
 from collections.abc import Iterator
 
 from serving import paths
-from serving.plan import Unit
+from serving.engine import EngineOnHost
 from serving.release import Release, ReleaseFile, without_comments
 from serving.schemas import File, HostState, UnitState
 from serving.secret import Secret
+from serving.unit import Unit
 
 # Kinds of jobs on the host that may change what serves.
 ACTIVATING = {"activation", "start", "stop", "hold", "rollback", "recovery"}
@@ -56,10 +57,15 @@ def _differs(wanted: Secret, found: File | None) -> str | None:
     return None if right else f"mode {found.mode}, owner {found.owner}"
 
 
-def engine_damage(release: Release, state: HostState) -> list[str]:
+def engine_damage(engine: EngineOnHost, state: HostState) -> list[str]:
     """Folders of the installed engine that changed since its installation (the first few)."""
-    engine = state.engines.get(release.plan.engine_digest)
-    return list(engine["changed"]) if engine else []
+    found = state.engines.get(engine.digest)
+    return list(found["changed"]) if found else []
+
+
+def engine_missing(engine: EngineOnHost, state: HostState) -> bool:
+    """Whether it has to be installed: it is not there, or was changed since."""
+    return engine.digest not in state.engines or bool(engine_damage(engine, state))
 
 
 def _files(release: Release, state: HostState) -> Iterator[str]:

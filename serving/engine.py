@@ -1,6 +1,8 @@
 """An engine: one locked Python environment, named by the digest of its lock."""
 
 import hashlib
+from collections.abc import Collection
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -55,3 +57,36 @@ class Engine:
 
     def folder_on_host(self, python: str) -> str:
         return f"{ENGINES}/{self.digest(python)}"
+
+
+@dataclass(frozen=True)
+class EngineOnHost:
+    """An engine with the host's Python that it is installed for; "" where the host has none that fits."""
+
+    engine: Engine
+    python: str
+
+    @property
+    def name(self) -> str:
+        return self.engine.name
+
+    @property
+    def data(self) -> EngineData:
+        return self.engine.data
+
+    @property
+    def digest(self) -> str:
+        return self.engine.digest(self.python)
+
+    @property
+    def folder(self) -> str:
+        return self.engine.folder_on_host(self.python)
+
+    @property
+    def interpreter(self) -> str:
+        return f"{self.folder}/bin/python"
+
+
+def on_host(engine: Engine, pythons: Collection[str]) -> EngineOnHost:
+    """The engine with the best of the Pythons ("3.12") that it was resolved for."""
+    return EngineOnHost(engine, next((version for version in engine.data.python if version in pythons), ""))

@@ -1,7 +1,7 @@
 """Reads the YAML of group_data/ and checks it against a model: every problem has its file and its key."""
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -75,7 +75,9 @@ def _fields_beside(model: type[BaseModel], location: tuple[Any, ...]) -> list[st
     """The names that would have been known at the place of an unknown key."""
     for part in location[:-1]:
         field = model.model_fields.get(str(part))
-        if field is None or not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
+        annotations = [field.annotation, *get_args(field.annotation)] if field else []
+        models = [one for one in annotations if isinstance(one, type) and issubclass(one, BaseModel)]
+        if not models:
             return []
-        model = field.annotation
+        model = models[0]
     return list(model.model_fields)

@@ -2,12 +2,13 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, RootModel
 
 from serving.contract import Value
 from serving.files import Strict, parse, read_yaml
+from serving.gates import Gates
 from serving.problems import Problem, Refused
 
 # systemd reads an environment file literally: a comment behind a value becomes part of it, and quotes,
@@ -23,7 +24,8 @@ def _plain(value: str | int | float) -> str:
 
 
 EnvironmentValue = Annotated[str | int | float, AfterValidator(_plain)]
-Environment = dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], EnvironmentValue]
+VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Environment = dict[VariableName, EnvironmentValue]
 
 
 class NcclBlock(RootModel[Environment]):
@@ -32,65 +34,31 @@ class NcclBlock(RootModel[Environment]):
     model_config = ConfigDict(frozen=True, strict=True)
 
 
-def _regular_expression(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError(f"is no regular expression ({error})") from None
-    return text
+class Overrides(Strict):
+    """What prefill or decode has other than both: arguments and environment, where null takes one away."""
 
-
-Pattern = Annotated[str, AfterValidator(_regular_expression)]
-
-
-class Echo(Strict):
-    """Random identifiers to be repeated verbatim: how many, how many at once, and the time (s) for all of them.
-
-    200 at a concurrency of 12 found silently corrupted output within seconds (sglang #33800).
-    """
-
-    requests: int = Field(default=48, gt=0)
-    concurrency: int = Field(default=12, gt=0)
-    within_s: int = Field(default=60, gt=0)
-
-
-class Log(Strict):
-    """What the log of a start must say (regular expressions), and must not; whether decoding uses CUDA graphs."""
-
-    expect: tuple[Pattern, ...] = ()
-    forbid: tuple[Pattern, ...] = ()
-    cuda_graph: bool = True
-
-
-class Gates(Strict):
-    """What must hold before a start is called good. A change here is no new release and restarts nothing.
-
-    Times in s. gpus_free_within_s: for the memory of a stopped server to come back. stuck_after_s: a start that for so
-    long neither logs, nor computes, nor reads from disk is given up. tok_s_floor: least tok/s by number of streams; a
-    server below it is kept, and not accepted.
-    """
-
-    question: str
-    answer: str
-    answer_within_s: int = Field(default=60, gt=0)
-    first_start_within_s: int = Field(default=2700, gt=0)
-    start_within_s: int = Field(default=1200, gt=0)
-    gpus_free_within_s: int = Field(default=90, gt=0)
-    stuck_after_s: int = Field(default=300, gt=0)
-    settle_s: int = Field(default=2, ge=0)
-    echo: Echo = Echo()
-    near_limit_within_s: int = Field(default=300, gt=0)
-    tok_s_floor: dict[Annotated[int, Field(gt=0)], Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
-    log: Log = Log()
+    arguments: dict[str, Value | None] = Field(default_factory=dict)
+    environment: dict[VariableName, EnvironmentValue | None] = Field(default_factory=dict)
 
 
 class Profile(Strict):
-    """What one YAML file of group_data/profiles/ says. `arguments` are SGLang's own, by name."""
+    """What one YAML file of group_data/profiles/ says. `arguments` are SGLang's own, by name.
 
-    purpose: str
+    `gpus`, `arguments` and `environment` are those of each worker: of the one server, of each replica, of prefill and
+    of decode. `router` holds sglang-router's own arguments.
+    """
+
+    purpose: str = Field(min_length=1)
+    evidence: str = Field(min_length=1, description="who measured what with it, and what is unproven on this card")
     checkpoint: str
     engine: str
-    gpus: int = Field(gt=0, description="GPUs of one server")
+    topology: Literal["single", "replicas", "pd"] = "single"
+    replicas: int | None = Field(default=None, gt=1, lt=100, description="servers behind the router")
+    router_engine: str | None = None
+    router: dict[str, Value] | None = None
+    prefill: Overrides | None = None
+    decode: Overrides | None = None
+    gpus: int = Field(gt=0, description="GPUs of one worker")
     gpu_memory_gib: int = Field(gt=0, description="least memory of each of them, GiB")
     compute_capability: str = Field(pattern=r"^\d+\.\d$")
     served_model_name: str = Field(pattern=r"^[\w./:-]+$")
@@ -101,30 +69,36 @@ class Profile(Strict):
     environment: Environment = Field(default_factory=dict)
     gates: Gates
 
+    @property
+    def worker_roles(self) -> tuple[str, ...]:
+        """The roles that workers have; replicas share one."""
+        return {"single": ("server",), "replicas": ("replica",), "pd": ("prefill", "decode")}[self.topology]
 
-# What the plan sets itself, and where an operator sets it instead.
-RESERVED = {
-    "model_path": "name a checkpoint",
-    "served_model_name": "use the profile's own key served_model_name",
-    "host": "set `listen` in group_data/all.py",
-    "port": "set `port` in group_data/all.py",
-    "api_key": "a key never stands in a profile or on a command line",
-    "admin_api_key": "a key never stands in a profile or on a command line",
-    "config": "write the arguments into the profile",
-    "base_gpu_id": "the plan chooses the GPUs",
-}
+    @property
+    def workers(self) -> int:
+        """How many groups of GPUs it asks for."""
+        return self.replicas or len(self.worker_roles)
+
+    def overrides(self, role: str) -> Overrides:
+        return {"prefill": self.prefill, "decode": self.decode}.get(role) or Overrides()
+
+    def environment_of(self, role: str) -> dict[str, str]:
+        """The environment of a worker: what all have, less and more what its role says."""
+        joined = {**self.environment, **self.overrides(role).environment}
+        return {name: str(value) for name, value in joined.items() if value is not None}
 
 
 def load_profile(folder: Path, name: str) -> Profile:
     """The profile with what it extends filled in. Raises Refused with every problem of its files."""
-    return parse(Profile, _merged(folder, name), shown_name(name))
+    return parse(Profile, merged(folder, name), shown_name(name))
 
 
 def shown_name(name: str) -> str:
     return f"group_data/profiles/{name}.yaml"
 
 
-def _merged(folder: Path, name: str) -> dict[str, Any]:
+def merged(folder: Path, name: str) -> dict[str, Any]:
+    """What the YAML says, with what it extends. Raises Refused where it cannot be read."""
     data = _read(folder, name)
     base_name = data.pop("extends", None)
     if base_name is None:
@@ -133,14 +107,22 @@ def _merged(folder: Path, name: str) -> dict[str, Any]:
     if "extends" in base:
         what = f"extends {base_name}, which extends {base['extends']}"
         raise Refused([Problem(shown_name(name), "extends", what, "extend a profile that extends none")])
-    return {key: _joined(base.get(key), data.get(key)) for key in {**base, **data}}
+    joined: dict[str, Any] = _joined(base, data)
+    return joined
 
 
-def _joined(base: Any, own: Any) -> Any:
-    """Mappings are joined key by key, a null takes a key away; anything else is replaced."""
-    if isinstance(base, dict) and isinstance(own, dict):
-        return {key: value for key, value in {**base, **own}.items() if value is not None}
-    return base if own is None else own
+def _joined(base: Any, own: Any, of_a_role: bool = False) -> Any:
+    """Mappings are joined key by key, at every depth; a null takes a key away; anything else is replaced.
+
+    Below prefill and decode a null stays: there it takes away what the profile says for both.
+    """
+    if not isinstance(base, dict) or not isinstance(own, dict):
+        return own
+    kept = {key: value for key, value in base.items() if key not in own}
+    stays = {key: value for key, value in own.items() if value is not None or of_a_role}
+    return kept | {
+        key: _joined(base.get(key), value, of_a_role or key in ("prefill", "decode")) for key, value in stays.items()
+    }
 
 
 def _read(folder: Path, name: str) -> dict[str, Any]:

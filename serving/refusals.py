@@ -3,12 +3,12 @@
 import time
 from collections.abc import Callable, Iterator
 
-from serving import drift, unmanaged
+from serving import combinations, drift, gpu_groups, unmanaged
 from serving.paths import UNITS
 from serving.plan import Plan
 from serving.problems import Problem, Refused
 from serving.release import Release
-from serving.schemas import GpuUse, HostState, Listener
+from serving.schemas import Gpu, GpuUse, HostState, Listener
 
 # First driver branch with CUDA 13, which the engine's kernels are built for (NVIDIA CUDA 13.0 release notes).
 LEAST_DRIVER = 580
@@ -19,18 +19,19 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 def check(plan: Plan, release: Release) -> None:
     """Raises Refused with every problem of the plan on its host."""
-    problems = [problem for rule in RULES for problem in rule(plan)] + list(_restart_never(plan, release))
+    problems = [problem for rule in RULES for problem in rule(plan)]
+    problems += [*combinations.problems(plan.wanted), *_restart_never(plan, release)]
     if problems:
         raise Refused(problems)
 
 
 def _python(plan: Plan) -> Iterator[Problem]:
-    if not plan.python:
-        wanted = " or ".join(plan.wanted.engine.data.python)
-        found = ", ".join(plan.state.pythons) or "none"
-        best = f"python{plan.wanted.engine.data.python[0]}"
-        remedy = f"apt-get install {best} {best}-venv"
-        yield Problem(plan.state.hostname, "python", f"the engine needs Python {wanted}, found {found}", remedy)
+    for engine in plan.engines:
+        if not engine.python:
+            wanted, found = " or ".join(engine.data.python), ", ".join(plan.state.pythons) or "none"
+            best = f"python{engine.data.python[0]}"
+            what = f"the engine {engine.name} needs Python {wanted}, found {found}"
+            yield Problem(plan.state.hostname, "python", what, f"apt-get install {best} {best}-venv")
 
 
 def _platform(plan: Plan) -> Iterator[Problem]:
@@ -56,24 +57,39 @@ def _driver(plan: Plan) -> Iterator[Problem]:
 
 def _gpus(plan: Plan) -> Iterator[Problem]:
     state, profile = plan.state, plan.wanted.profile
-    if state.driver is not None and len(state.gpus) < profile.gpus:
-        what = f"{len(state.gpus)} found, the profile needs {profile.gpus}"
-        yield Problem(
-            state.hostname,
-            "GPUs",
-            what,
-            "see `nvidia-smi -L` and `dmesg | grep -i xid`, or use a smaller profile",
-        )
-    for gpu in plan.units[0].gpus:
-        if gpu.compute_capability != profile.compute_capability:
-            what = f"{gpu.name} is sm {gpu.compute_capability}, the profile is for sm {profile.compute_capability}"
-            yield Problem(state.hostname, f"GPU {gpu.pci}", what, "use a profile for this card")
-        if gpu.minor is None:
-            what = "its device node is unknown (/proc/driver/nvidia does not list it)"
-            yield Problem(state.hostname, f"GPU {gpu.pci}", what, "load the nvidia module: modprobe nvidia")
-        if gpu.memory_total_mib < profile.gpu_memory_gib * 1024:
-            what = f"has {gpu.memory_total_mib} MiB, the profile needs {profile.gpu_memory_gib} GiB"
-            yield Problem(state.hostname, f"GPU {gpu.pci}", what, "use a profile for this card")
+    if state.driver is not None and any(len(unit.gpus) < profile.gpus for unit in plan.workers):
+        many = profile.workers > 1
+        needed = f"{profile.workers} groups of {profile.gpus}" if many else str(profile.gpus)
+        sizes = [str(len(group)) for group in gpu_groups.groups(state.gpus, plan.wanted.site.gpu_groups)]
+        found = f"{len(state.gpus)} found" + (f", in groups of {' and '.join(sizes)}" if len(sizes) > 1 else "")
+        remedy = "see `nvidia-smi -L` and `dmesg | grep -i xid`, set gpu_groups, or use a smaller profile"
+        yield Problem(state.hostname, "GPUs", f"{found}, the profile needs {needed}", remedy)
+    for gpu in {gpu.pci: gpu for unit in plan.units for gpu in unit.gpus}.values():
+        yield from _card(gpu, plan)
+
+
+def _card(gpu: Gpu, plan: Plan) -> Iterator[Problem]:
+    host, profile = plan.state.hostname, plan.wanted.profile
+    if gpu.compute_capability != profile.compute_capability:
+        what = f"{gpu.name} is sm {gpu.compute_capability}, the profile is for sm {profile.compute_capability}"
+        yield Problem(host, f"GPU {gpu.pci}", what, "use a profile for this card")
+    if gpu.minor is None:
+        what = "its device node is unknown (/proc/driver/nvidia does not list it)"
+        yield Problem(host, f"GPU {gpu.pci}", what, "load the nvidia module: modprobe nvidia")
+    if gpu.memory_total_mib < profile.gpu_memory_gib * 1024:
+        what = f"has {gpu.memory_total_mib} MiB, the profile needs {profile.gpu_memory_gib} GiB"
+        yield Problem(host, f"GPU {gpu.pci}", what, "use a profile for this card")
+
+
+def _gpu_groups(plan: Plan) -> Iterator[Problem]:
+    """A card named that the host does not have: a slip of the pen, or it fell off the bus."""
+    if plan.state.driver is None:
+        return
+    known = {gpu.pci for gpu in plan.state.gpus}
+    for pci in [pci for group in plan.wanted.site.gpu_groups or [] for pci in group if pci not in known]:
+        what = f"{plan.state.hostname} has no GPU {pci}, or has it no more"
+        remedy = f"take one of {', '.join(sorted(known))}; if it was there, see `dmesg | grep -i xid`"
+        yield Problem("group_data", "gpu_groups", what, remedy)
 
 
 def _gpus_held(plan: Plan) -> Iterator[Problem]:
@@ -97,17 +113,25 @@ def _how_to_stop(use: GpuUse) -> str:
 
 
 def _ports(plan: Plan) -> Iterator[Problem]:
+    needed = {port: (unit, name) for unit in plan.units for name, port in unit.ports.items()}
+    for listener in plan.state.listeners:
+        known = _is_ours(listener, plan.state) or _is_known(listener, plan.state)
+        if listener.port in needed and not known:
+            unit, name = needed[listener.port]
+            what = f"is in use on {listener.address} by {listener.process or 'an unknown process'}"
+            another = "set `port` in group_data/all.py" if unit.entry and name == "port" else "use another profile"
+            yield Problem(plan.state.hostname, f"port {listener.port}", what, f"stop it, or {another}")
+
+
+def _ports_twice(plan: Plan) -> Iterator[Problem]:
+    users: dict[int, list[str]] = {}
     for unit in plan.units:
-        for listener in plan.state.listeners:
-            known = _is_ours(listener, plan.state) or _is_known(listener, plan.state)
-            if listener.port == unit.port and not known:
-                what = f"is in use on {listener.address} by {listener.process or 'an unknown process'}"
-                yield Problem(
-                    plan.state.hostname,
-                    f"port {unit.port}",
-                    what,
-                    "stop it, or set `port` in group_data/all.py",
-                )
+        for name, port in unit.ports.items():
+            users.setdefault(port, []).append(unit.name if name == "port" else f"{unit.name} ({name})")
+    for port, names in users.items():
+        if len(names) > 1:
+            remedy = "set another `port` in group_data/all.py, or another one of these in the profile"
+            yield Problem(plan.state.hostname, f"port {port}", f"is wanted by {' and by '.join(names)}", remedy)
 
 
 def _is_ours(listener: Listener, state: HostState) -> bool:
@@ -139,56 +163,26 @@ def _held(plan: Plan) -> Iterator[Problem]:
 def _public_bind(plan: Plan) -> Iterator[Problem]:
     if plan.wanted.site.listen not in LOOPBACK and not plan.wanted.api_key:
         what = f"{plan.wanted.site.listen} would be open to the network without an API key"
-        yield Problem("group_data", "listen", what, 'use "127.0.0.1" and `ssh -L`, or set api_key_file')
+        key = "" if plan.wanted.router_engine else ", or set api_key_file"
+        yield Problem("group_data", "listen", what, f'use "127.0.0.1" and `ssh -L`{key}')
 
 
-def _memory_fraction(plan: Plan) -> Iterator[Problem]:
-    fraction = plan.wanted.arguments.get("mem_fraction_static")
-    if isinstance(fraction, int | float) and not 0.1 <= fraction <= 0.95:
-        what = f"{fraction} is outside 0.1 to 0.95"
-        yield Problem(_profile(plan), "arguments.mem_fraction_static", what, "0.85 is the field's ceiling for TP4")
-
-
-def _gpu_count(plan: Plan) -> Iterator[Problem]:
-    arguments, gpus = plan.wanted.arguments, plan.wanted.profile.gpus
-    tp, pp = arguments.get("tp_size", 1), arguments.get("pp_size", 1)
-    if isinstance(tp, int) and isinstance(pp, int) and tp * pp != gpus:
-        yield Problem(_profile(plan), "gpus", f"is {gpus}, tp_size x pp_size is {tp * pp}", "make them equal")
-
-
-def _marlin_with_experts_parallel(plan: Plan) -> Iterator[Problem]:
-    arguments = plan.wanted.arguments
-    ep = arguments.get("ep_size", 1)
-    if arguments.get("moe_runner_backend") == "marlin" and isinstance(ep, int) and ep > 1:
-        what = "crashes with moe_runner_backend marlin (sglang PR #30272)"
-        yield Problem(_profile(plan), "arguments.ep_size", what, "use flashinfer_mxfp4, or leave ep_size away")
-
-
-def _nvfp4(plan: Plan) -> Iterator[Problem]:
-    """`auto` takes a TRT-LLM kernel that exists for SM100 only, and so do the MTP experts (sglang 0.5.23, its code)."""
-    arguments = plan.wanted.arguments
-    if plan.wanted.checkpoint.experts != "nvfp4":
-        return
-    if arguments.get("moe_runner_backend", "auto") == "auto":
-        what = "auto picks a kernel for SM100 with an NVFP4 checkpoint"
-        yield Problem(_profile(plan), "arguments.moe_runner_backend", what, "write flashinfer_cutlass or marlin")
-    if arguments.get("speculative_algorithm") in ("EAGLE", "NEXTN"):
-        what = "does not work with an NVFP4 checkpoint on this card"
-        yield Problem(_profile(plan), "arguments.speculative_algorithm", what, "leave it away")
-
-
-def _draft_head(plan: Plan) -> Iterator[Problem]:
-    algorithm, draft = plan.wanted.arguments.get("speculative_algorithm"), plan.wanted.checkpoint.draft
-    needs = {"EAGLE": "mtp", "NEXTN": "mtp", "DSPARK": "dspark"}.get(str(algorithm))
-    if needs and needs != draft:
-        repository = plan.wanted.checkpoint.repository
-        what = f"{algorithm} needs a checkpoint with a {needs} head, {repository} has {draft or 'none'}"
-        yield Problem(_profile(plan), "arguments.speculative_algorithm", what, "use the checkpoint it was trained with")
+def _key_of_a_router(plan: Plan) -> Iterator[Problem]:
+    """sglang-router 0.3.2 has --api-key and no file or variable for it: every user of the host could read the key."""
+    if plan.wanted.api_key and plan.wanted.router_engine:
+        what = f"cannot be given to the router of topology {plan.wanted.profile.topology} but on its command line"
+        remedy = 'set it to None and keep `listen` at "127.0.0.1", or use a profile with `topology: single`'
+        yield Problem("group_data", "api_key_file", what, remedy)
 
 
 def _checkpoint(plan: Plan) -> Iterator[Problem]:
     checkpoint, folder = plan.wanted.checkpoint, plan.checkpoint_folder
     where = f"group_data/checkpoints/{plan.wanted.profile.checkpoint}.yaml"
+    if checkpoint.revision is None:
+        what = f"none is known for {checkpoint.repository}"
+        remedy = f"write the commit that you want, from https://huggingface.co/{checkpoint.repository}/commits/main"
+        yield Problem(where, "revision", what, remedy)
+        return
     if checkpoint.files is None:
         remedy = f"make manifest NAME={plan.wanted.profile.checkpoint} FOLDER={folder} (where the files are)"
         yield Problem(where, "files", f"no sizes and hashes are known for {checkpoint.repository}", remedy)
@@ -202,15 +196,12 @@ def _checkpoint(plan: Plan) -> Iterator[Problem]:
 
 
 def _disk(plan: Plan) -> Iterator[Problem]:
-    needs: dict[str, float] = {}
-    engine = plan.state.engines.get(plan.engine_digest)
-    if engine is None or engine["changed"]:
-        needs["/opt/sglang"] = plan.wanted.engine.data.installed_gb * 1.15
-    for folder, needed in needs.items():
-        free = plan.state.free_gb.get(folder, 0.0)
-        if free < needed:
-            what = f"{free:.1f} GB free, {needed:.1f} GB are needed"
-            yield Problem(plan.state.hostname, f"disk of {folder}", what, "free the difference or grow the file system")
+    missing = [engine for engine in plan.engines if drift.engine_missing(engine, plan.state)]
+    needed = sum(engine.data.installed_gb * 1.15 for engine in missing)
+    free = plan.state.free_gb.get("/opt/sglang", 0.0)
+    if free < needed:
+        what = f"{free:.1f} GB free, {needed:.1f} GB are needed"
+        yield Problem(plan.state.hostname, "disk of /opt/sglang", what, "free the difference or grow the file system")
 
 
 def _restart_never(plan: Plan, release: Release) -> Iterator[Problem]:
@@ -218,10 +209,6 @@ def _restart_never(plan: Plan, release: Release) -> Iterator[Problem]:
     if plan.wanted.site.restart == "never" and units:
         what = f"this run would start or restart {', '.join(units)}"
         yield Problem("group_data", 'restart = "never"', what, 'set restart = "allow" when tokens may stop')
-
-
-def _profile(plan: Plan) -> str:
-    return f"group_data/profiles/{plan.wanted.profile_name}.yaml"
 
 
 def _version(text: str) -> tuple[int, ...]:
@@ -233,17 +220,15 @@ RULES: tuple[Callable[[Plan], Iterator[Problem]], ...] = (
     _python,
     _driver,
     _gpus,
+    _gpu_groups,
     unmanaged.in_the_way_problems,
     _gpus_held,
     _ports,
+    _ports_twice,
     _foreign_unit_file,
     _held,
     _public_bind,
-    _memory_fraction,
-    _gpu_count,
-    _marlin_with_experts_parallel,
-    _nvfp4,
-    _draft_head,
+    _key_of_a_router,
     _checkpoint,
     _disk,
 )

@@ -2,17 +2,39 @@
 
 Its digest covers argv, environment, unit text without comments, engine, checkpoint revision and GPUs. A changed gate
 or comment keeps the name, and so restarts nothing.
+
+The document has the keys schema, digest, profile, topology, engine (the main one), checkpoint, cache,
+served_model_name, credential, files, and units in the order of their start, the router last. Each unit has
+
+    name, role      sglang-server: server; sglang-replica-N: replica; sglang-prefill: prefill; sglang-decode: decode;
+                    sglang-router: router
+    entry           true for the one unit that answers clients, which is the last
+    engine          name, digest, folder, package and version of its own engine; the router has another than the workers
+    address, port   where it is asked
+    ports           all that it listens on, by the name of the argument, "port" among them
+    argv            the whole command line
+    arguments       what /server_info must report back; {} for the router, which has no such path
+    environment     what the process must have
+    gpus            PCI addresses that it computes on; [] for the router
+    after           names of the units of this release that start before it, and stop after it
+    workers         of a router: {name, url, role: regular | prefill | decode, bootstrap_port: of prefill, else null}
+    checks          ready: the path that says 200 when the unit can serve (a router's /health always does);
+                    workers: how many healthy ones of each role a router must count by then, {} for a worker
+    stop_within_s   time to drain at a stop
 """
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
 from serving import paths
-from serving.plan import Plan, Unit
+from serving.engine import EngineOnHost
+from serving.plan import Plan
+from serving.profile import Environment
 from serving.render import render
+from serving.unit import Unit
 
 
 @dataclass(frozen=True)
@@ -82,13 +104,8 @@ class Release:
             "schema": 1,
             "digest": self.digest,
             "profile": wanted.profile_name,
-            "engine": {
-                "name": wanted.engine.name,
-                "digest": plan.engine_digest,
-                "folder": plan.engine_folder,
-                "package": wanted.engine.data.package,
-                "version": wanted.engine.data.version,
-            },
+            "topology": wanted.profile.topology,
+            "engine": _engine_document(plan.engine),
             "checkpoint": {
                 "repository": wanted.checkpoint.repository,
                 "revision": wanted.checkpoint.revision,
@@ -97,7 +114,7 @@ class Release:
             "cache": plan.cache_folder,
             "served_model_name": wanted.profile.served_model_name,
             "credential": wanted.api_key.path_on_host if wanted.api_key else None,
-            "units": [_unit_document(unit, wanted.nccl, wanted.profile.stop_within_s) for unit in plan.units],
+            "units": [_unit_document(unit, wanted.nccl) for unit in plan.units],
             "files": [
                 {"path": file.path, "text": file.text, "mode": file.mode, "sha256": file.sha256} for file in self.files
             ],
@@ -110,23 +127,41 @@ class Release:
 
 
 def _unit_files(plan: Plan, unit: Unit) -> tuple[ReleaseFile, ...]:
+    template = "router.service.j2" if unit.is_router else "worker.service.j2"
     return (
         ReleaseFile(f"{paths.CONFIG}/{unit.name}.env", render("unit.env.j2", unit=unit)),
-        ReleaseFile(f"{paths.UNITS}/{unit.service}", render("server.service.j2", plan=plan, unit=unit)),
+        ReleaseFile(f"{paths.UNITS}/{unit.service}", render(template, plan=plan, unit=unit)),
     )
 
 
-def _unit_document(unit: Unit, nccl: dict[str, Any], stop_within_s: int) -> dict[str, Any]:
+def _engine_document(engine: EngineOnHost) -> dict[str, str]:
+    return {
+        "name": engine.name,
+        "digest": engine.digest,
+        "folder": engine.folder,
+        "package": engine.data.package,
+        "version": engine.data.version,
+    }
+
+
+def _unit_document(unit: Unit, nccl: Environment) -> dict[str, Any]:
+    block = {} if unit.is_router else {key: str(value) for key, value in nccl.items()}
     return {
         "name": unit.name,
         "role": unit.role,
+        "entry": unit.entry,
+        "engine": _engine_document(unit.engine),
         "address": unit.address,
         "port": unit.port,
+        "ports": dict(unit.ports),
         "argv": list(unit.argv),
         "arguments": dict(unit.arguments),
-        "environment": {**{key: str(value) for key, value in nccl.items()}, **unit.environment},
+        "environment": {**block, **unit.environment},
         "gpus": [gpu.pci for gpu in unit.gpus],
-        "stop_within_s": stop_within_s,
+        "after": [name.removesuffix(".service") for name in unit.after],
+        "workers": [asdict(worker) for worker in unit.workers],
+        "checks": {"ready": unit.ready, "workers": dict(unit.worker_counts)},
+        "stop_within_s": unit.stop_within_s,
     }
 
 

@@ -25,6 +25,11 @@ def options(argv: tuple[str, ...]) -> list[str]:
     return lines
 
 
+def after(words: tuple[str, ...]) -> str:
+    """Words that follow others on a line."""
+    return "".join(f" {word}" for word in words)
+
+
 @cache
 def _environment() -> Environment:
     """One for all: it keeps the compiled templates, which are the same for every host."""
@@ -37,6 +42,7 @@ def _environment() -> Environment:
         autoescape=False,  # noqa: S701 (unit files, not HTML)
     )
     environment.filters["options"] = options
+    environment.filters["after"] = after
     return environment
 
 

@@ -37,7 +37,10 @@ class GpuUse(Shape):
 
 
 class Gpu(Shape):
-    """One card. `pci` as domain:bus:device.function in lower case; `index` counts in PCI order."""
+    """One card. `pci` as domain:bus:device.function in lower case; `index` counts in PCI order.
+
+    `numa_node` is the socket that it hangs on, None where the kernel does not know.
+    """
 
     pci: str
     index: int
@@ -47,6 +50,7 @@ class Gpu(Shape):
     memory_used_mib: int
     compute_capability: str
     minor: int | None
+    numa_node: int | None = None
 
 
 class Listener(Shape):

@@ -1,6 +1,7 @@
 """Site settings: what group_data/all.py (and the files of narrower groups) say about a host."""
 
 import ipaddress
+import re
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal
 
@@ -13,6 +14,32 @@ from serving.secret import Notify
 
 WHERE = "group_data"
 _HOW_TO_NOTIFY = 'write {"webhook": "https://..."} or {"command": ["/path", "word", ...]}, or None'
+
+
+_PCI = re.compile(r"(?:0000)?([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
+_HOW_TO_NAME = "write it as `nvidia-smi --query-gpu=pci.bus_id --format=csv` shows it, in quotes"
+
+
+def _pci(text: str) -> str:
+    """The address as the kernel writes it; nvidia-smi's 00000000:1B:00.0 is taken too."""
+    found = _PCI.fullmatch(text.lower())
+    if found is None:
+        what = f"{text!r} is no PCI address"
+        raise PydanticCustomError(OWN_WORDS, "{what}", {"what": what, "remedy": _HOW_TO_NAME})
+    return found[1]
+
+
+def _disjoint(groups: list[list[str]]) -> list[list[str]]:
+    named = [pci for group in groups for pci in group]
+    twice = sorted({pci for pci in named if named.count(pci) > 1})
+    if twice:
+        what = f"overlap: {', '.join(twice)} is named twice"
+        raise PydanticCustomError(OWN_WORDS, "{what}", {"what": what, "remedy": "leave each card in one group"})
+    return groups
+
+
+Group = Annotated[list[Annotated[str, AfterValidator(_pci)]], Field(min_length=1)]
+GpuGroups = Annotated[list[Group], Field(min_length=1), AfterValidator(_disjoint)]
 
 
 def _address(text: str) -> str:
@@ -40,6 +67,7 @@ class Site(Strict):
     api_key_file: str | None = None
     notify: Annotated[Notify | None, BeforeValidator(_notify)] = None
     evict: bool = False
+    gpu_groups: GpuGroups | None = None
 
 
 class LogOptions(Site):

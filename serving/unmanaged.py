@@ -19,7 +19,8 @@ def in_the_way(plan: Plan) -> list[Server]:
 
 def _needed(plan: Plan) -> tuple[set[str], set[int]]:
     """(PCI addresses, ports) of all units."""
-    return {gpu.pci for unit in plan.units for gpu in unit.gpus}, {unit.port for unit in plan.units}
+    ports = {port for unit in plan.units for port in unit.ports.values()}
+    return {gpu.pci for unit in plan.units for gpu in unit.gpus}, ports
 
 
 def to_evict(plan: Plan) -> list[Server]:

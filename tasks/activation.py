@@ -60,7 +60,7 @@ def answering(release: Release) -> None:
         hostkit=hostkit,
         within_s=ANSWER_WITHIN_S,
         question={
-            "base": plan.units[-1].base_url,
+            "base": plan.entry.base_url,
             "model": plan.wanted.profile.served_model_name,
             "credential": plan.wanted.api_key.path_on_host if plan.wanted.api_key else None,
             "gates": plan.wanted.profile.gates.model_dump(),
@@ -72,8 +72,8 @@ def answering(release: Release) -> None:
 
 def _summary(plan: Plan) -> list[str]:
     """What an operator needs to use the server: where it is, how to reach it, a question to paste, its logs."""
-    port, model = plan.units[-1].port, plan.wanted.profile.served_model_name
-    address = plan.units[-1].base_url.removeprefix("http://").rpartition(":")[0]
+    port, model = plan.entry.port, plan.wanted.profile.served_model_name
+    address = plan.entry.base_url.removeprefix("http://").rpartition(":")[0]
     question = json.dumps(
         {"model": model, "messages": [{"role": "user", "content": plan.wanted.profile.gates.question}]}
     )
@@ -81,10 +81,10 @@ def _summary(plan: Plan) -> list[str]:
     json_type = "'content-type: application/json'"
     key = f" -H @<(printf 'Authorization: Bearer %s' \"$(cat {file})\")" if file else ""
     return [
-        f"endpoint   {plan.units[-1].base_url}/v1 on {host.name}, model {model}",
+        f"endpoint   {plan.entry.base_url}/v1 on {host.name}, model {model}",
         f"from here  ssh -L {port}:{address}:{port} {host.name}",
         f"ask        curl -s 127.0.0.1:{port}/v1/chat/completions{key} -H {json_type} -d {shlex.quote(question)}",
-        f"logs       journalctl --namespace=sglang --unit={plan.units[-1].name} --follow",
+        f"logs       journalctl --namespace=sglang --unit={plan.entry.name} --follow",
     ]
 
 

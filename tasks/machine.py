@@ -22,10 +22,11 @@ def prepared(release: Release) -> None:
 
 
 def _packages(release: Release) -> None:
-    """What makes virtual environments with the engine's Python, which need not be the distribution's first."""
-    needed = f"python{release.plan.python}-venv"
-    if needed not in release.plan.state.packages:
-        apt.packages(name=f"Install {needed}", packages=[needed], update=True, no_recommends=True)
+    """What makes virtual environments with the engines' Python, which need not be the distribution's first."""
+    needed = {f"python{engine.python}-venv" for engine in release.plan.engines}
+    missing = sorted(needed - release.plan.state.packages.keys())
+    if missing:
+        apt.packages(name=f"Install {', '.join(missing)}", packages=missing, update=True, no_recommends=True)
 
 
 def _service_user(state: HostState) -> None:

@@ -46,6 +46,6 @@ def _make() -> Release:
     title = "to be evicted in this run" if site.evict else "in the way, and not started by this playbook"
     servers.show(title, unmanaged.in_the_way(release.plan), release.plan.state)
     refusals.check(release.plan, release)
-    for note in wanted.notes:
+    for note in release.plan.notes:
         logger.info(f"{host.print_prefix}{note}")
     return release

@@ -10,6 +10,7 @@ imports from the project: an engine's own Python loads it.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import signal
 import socket
@@ -33,8 +34,38 @@ def claim(pci_addresses: Sequence[str], mib: int) -> socket.socket:
 
 
 def addresses(selectors: Sequence[str]) -> list[str]:
-    """Return PCI addresses for selectors: addresses, or places in PCI order. Raises IndexError."""
-    return [item if ":" in item else _present()[int(item)] for item in selectors]
+    """Return PCI addresses for selectors: addresses, places in PCI order, or cuda:N. Raises IndexError."""
+    return [_address(item) for item in selectors]
+
+
+def _address(selector: str) -> str:
+    if selector.startswith("cuda:"):
+        return seen_by_cuda()[int(selector.removeprefix("cuda:"))]
+    return selector if ":" in selector else _present()[int(selector)]
+
+
+def seen_by_cuda() -> list[str]:
+    """Return the cards that CUDA would number in this process: those that it may open, as CUDA_VISIBLE_DEVICES says.
+
+    A node that a unit's DeviceAllow= leaves out cannot be opened (EPERM), and CUDA counts without it. Of one that may
+    be opened the stand-in says ENXIO, since no driver is behind it.
+    """
+    opened = [address for address in _present() if _may_open(f"/dev/nvidia{_minor(address)}")]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return opened if visible is None else [opened[int(number)] for number in visible.split(",")]
+
+
+def _may_open(node: str) -> bool:
+    try:
+        os.close(os.open(node, os.O_RDWR))
+    except OSError as error:
+        return error.errno == errno.ENXIO
+    return True
+
+
+def _minor(address: str) -> str:
+    with open(f"{DRIVER_FOLDER}/{address}/information") as file:
+        return next(line.split()[-1] for line in file if line.startswith("Device Minor"))
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from serving.contract import Contract, Flag
 from serving.plan import GROUP_DATA
 from serving.problems import Refused
 from tests.playbook import unit
+from tests.unit import worlds
 
 pytestmark = pytest.mark.host
 
@@ -77,6 +78,14 @@ def test_what_is_not_refused_is_taken_by_the_engine(host: Host) -> None:
     verdicts = judged_by_the_engine(host, accepted)
     wrong = [(argv, verdict) for argv, verdict in zip(accepted, verdicts, strict=True) if verdict != "taken"]
     assert wrong == []
+
+
+def test_every_profile_is_taken_by_the_engine(host: Host) -> None:
+    """The parser of the sandbox's engine is production's: the contracts dumped from both are equal to the byte."""
+    names = sorted(path.stem for path in (GROUP_DATA / "profiles").glob("*.yaml"))
+    workers = {(name, unit.name): unit for name in names for unit in worlds.plan(profile=name).workers}
+    verdicts = judged_by_the_engine(host, [list(unit.argv[3:]) for unit in workers.values()])
+    assert dict(zip(workers, verdicts, strict=True)) == dict.fromkeys(workers, "taken")
 
 
 def judged_by_the_engine(host: Host, argvs: list[list[str]]) -> list[str]:

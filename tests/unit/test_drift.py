@@ -113,7 +113,7 @@ def test_a_release_that_did_not_climb_the_ladder_is_proven_again(release: Releas
 def test_a_changed_engine_is_named_by_its_folders(release: Release) -> None:
     engine = release.plan.engine_digest
     state = state_after(release, lambda document: document["engines"][engine].update(changed=["lib/torch"]))
-    assert drift.engine_damage(release, state) == ["lib/torch"]
+    assert drift.engine_damage(release.plan.engine, state) == ["lib/torch"]
     assert drift.to_start(release, state) == [], "the process was started before it changed"
 
 

@@ -4,16 +4,22 @@ from pathlib import Path
 from shutil import copytree
 
 import pytest
+import yaml
 
 from serving.plan import GROUP_DATA, load_wanted
 from serving.problems import Refused
+from serving.profile import merged
 from serving.secret import ApiKey
 from tests.unit import worlds
 
 
 @pytest.fixture
 def group_data(tmp_path: Path) -> Path:
-    return Path(copytree(GROUP_DATA, tmp_path / "group_data"))
+    """A copy, in which the profiles that extend another are there whole, too: whole-pd."""
+    copy = Path(copytree(GROUP_DATA, tmp_path / "group_data"))
+    for name in ("2x-tp4", "pd"):
+        write(copy, yaml.safe_dump(merged(copy / "profiles", name)), name=f"whole-{name}")
+    return copy
 
 
 def write(group_data: Path, text: str, name: str = "mine") -> None:
@@ -63,6 +69,35 @@ def refusal_of(group_data: Path, text: str) -> list[str]:
         ("extends: tp4-mxfp4\narguments: {max_running_requests: many}\n", "takes a whole number, not 'many'"),
         ("extends: tp4-mxfp4\narguments: {trust_remote_code: 1}\n", "is a switch, not 1; write true or false"),
         ("extends: tp4-mxfp4\narguments: {load_format: atuo}\n", "'atuo' is no choice; did you mean auto"),
+        ("extends: tp4-mxfp4\ntopology: ring\n", "topology: input should be 'single', 'replicas' or 'pd', not 'ring'"),
+        ("extends: tp4-mxfp4\nreplicas: 2\n", "replicas: means nothing with topology single; take it out, or set"),
+        ("extends: tp4-mxfp4\nrouter: {}\n", "router: means nothing with topology single"),
+        (
+            "extends: tp4-mxfp4\ndecode: {}\n",
+            "decode: means nothing with topology single; take it out, or set topology",
+        ),
+        ("extends: tp4-mxfp4\ntopology: pd\n", "router_engine: is needed with topology pd; add it"),
+        ("extends: whole-2x-tp4\nreplicas: 1\n", "replicas: input should be greater than 1, not 1"),
+        (
+            "extends: whole-2x-tp4\nrouter: {polcy: random}\n",
+            "router.polcy: is unknown to sglang-router 0.3.2; did you mean p",
+        ),
+        ("extends: whole-2x-tp4\nrouter: {policy: fastest}\n", "router.policy: 'fastest' is no choice"),
+        (
+            "extends: whole-2x-tp4\nrouter: {port: 1}\n",
+            "router.port: is set by the plan; set `port` in group_data/all.py",
+        ),
+        (
+            "extends: whole-2x-tp4\nrouter: {api_key: k}\n",
+            "router.api_key: is set by the plan; a key never stands in a prof",
+        ),
+        (
+            "extends: whole-pd\nprefill: {arguments: {cuda_graph_max_bs: 1}}\n",
+            "prefill.arguments.cuda_graph_max_bs: is ambig",
+        ),
+        ("extends: whole-pd\ndecode: {arguments: {nccl_port: 1}}\n", "decode.arguments.nccl_port: is set by the plan"),
+        ("extends: whole-pd\narguments: {disaggregation_mode: decode}\n", "is set by the plan; set `topology: pd`"),
+        ("extends: whole-pd\ndecode: {argument: {}}\n", "decode.argument: unknown key; did you mean arguments"),
         ("extends: tp4-mxfp4\nenvironment: {A: 'b # c'}\n", "environment.A: value error, must be a plain word"),
         ("extends: tp4-mxfp4\nenvironment: {'A B': 1}\n", "environment.A B"),
     ],
@@ -99,6 +134,23 @@ def test_what_extends_another_keeps_the_rest_of_it(group_data: Path) -> None:
     wanted = load_wanted(worlds.site(profile="mine"), group_data)
     assert wanted.arguments["mem_fraction_static"] == 0.8
     assert wanted.arguments["tp_size"] == 4
+
+
+def test_a_null_takes_a_key_away_at_any_depth(group_data: Path) -> None:
+    write(group_data, "extends: whole-pd\nnccl: null\ndecode: {arguments: {cuda_graph_max_bs_decode: null}}\n")
+    wanted = load_wanted(worlds.site(profile="mine"), group_data)
+    assert wanted.nccl == {}
+    assert "cuda_graph_max_bs_decode" not in wanted.arguments_of("decode"), "not that of both either"
+
+
+def test_a_role_may_take_an_argument_of_all_away_also_by_its_short_name(group_data: Path) -> None:
+    write(
+        group_data,
+        "extends: whole-pd\narguments: {ep: 2}\ndecode: {arguments: {ep: 1}}\nprefill: {arguments: {tp: null}}\n",
+    )
+    wanted = load_wanted(worlds.site(profile="mine"), group_data)
+    assert "tp_size" not in wanted.arguments_of("prefill")
+    assert (wanted.arguments_of("prefill")["ep_size"], wanted.arguments_of("decode")["ep_size"]) == (2, 1)
 
 
 def test_only_one_level_is_extended(group_data: Path) -> None:

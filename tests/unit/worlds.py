@@ -48,6 +48,12 @@ def host_state(**changes: Any) -> HostState:
     return HostState.from_json({**document, **changes})
 
 
+def host_of(profile: str) -> HostState:
+    """A bare box as the profile is for: the kernel knows no NUMA node of the sandbox's stand-in cards."""
+    cards = [gpu(index, numa_node=None) for index in range(8)]
+    return host_state(gpus=cards) if profile.startswith("sandbox") else host_state()
+
+
 def gpu(index: int, **changes: Any) -> dict[str, Any]:
     card = {
         "pci": f"0000:{index + 1:02x}:00.0",
@@ -58,6 +64,7 @@ def gpu(index: int, **changes: Any) -> dict[str, Any]:
         "memory_used_mib": 3,
         "compute_capability": "12.0",
         "minor": 7 - index,
+        "numa_node": index // 4,
     }
     return {**card, **changes}
 

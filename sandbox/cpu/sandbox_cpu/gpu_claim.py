@@ -1,7 +1,8 @@
 """Make the server's scheduler hold memory of the GPU stand-in, as the real one does on a real GPU.
 
-SANDBOX_GPU_CLAIM=0000:01:00.0,0000:21:00.0/61440 names the cards and the MiB on each. The scheduler is
-known by the title that it gives itself; the claim ends with its process, as a CUDA context does.
+SANDBOX_GPU_CLAIM=0000:01:00.0,0000:21:00.0/61440 names the cards and the MiB on each; cuda:0/61440 is the first card
+that CUDA would see in the unit. The scheduler is known by the title that it gives itself; the claim ends with its
+process, as a CUDA context does.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ def install() -> None:
 
 def hold(wanted: str) -> socket.socket:
     """Claim "<pci>,<pci>/<MiB>". Raises ValueError for anything else."""
-    addresses, _, mib = wanted.rpartition("/")
-    claimed: socket.socket = _module().claim(addresses.split(","), int(mib))
+    selectors, _, mib = wanted.rpartition("/")
+    module = _module()
+    claimed: socket.socket = module.claim(module.addresses(selectors.split(",")), int(mib))
     return claimed
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from socket import socket
 from typing import Any, NoReturn
 
-from sandbox.gpu.claim import claim
+from sandbox.gpu.claim import addresses, claim
 from sandbox.simulated.engine import scheduler
 from sandbox.simulated.engine.faults import Faults
 from sandbox.simulated.engine.log import log, name_rank
@@ -104,8 +104,8 @@ def _scheduler(
 
 def _hold(wanted: str, rank: int, ranks: int) -> None:
     """Claim this rank's share of "<pci>,<pci>/<MiB>": memory of the GPU stand-in, MiB on each card."""
-    addresses, _, mib = wanted.rpartition("/")
-    if mine := addresses.split(",")[rank::ranks]:
+    selectors, _, mib = wanted.rpartition("/")
+    if mine := addresses(selectors.split(","))[rank::ranks]:
         _held.append(claim(mine, int(mib)))
 
 
