@@ -29,7 +29,8 @@ def argv_accepted(release: dict[str, Any], unit: dict[str, Any]) -> str:
     python, _, _, *words = unit["argv"]
     arguments = _without_config_file(words)
     me = str(Path(__file__).resolve().parents[1])
-    request = json.dumps({"package": release["engine"]["package"], "argv": arguments})
+    engine = unit.get("engine", release["engine"])  # a release of an earlier playbook has one for all
+    request = json.dumps({"package": engine["package"], "argv": arguments})
     done = subprocess.run(
         [python, me, "engine-parser", "check"],
         input=request,
@@ -47,7 +48,7 @@ def argv_accepted(release: dict[str, Any], unit: dict[str, Any]) -> str:
         raise NotMet(f"the engine's parser did not run: {(done.stderr or done.stdout)[-600:]}") from None
     if not verdict["ok"]:
         raise NotMet(f"the engine refuses its arguments: {verdict['message']}")
-    return f"{len(arguments)} words taken by {release['engine']['package']} {release['engine']['version']}"
+    return f"{len(arguments)} words taken by {engine['package']} {engine['version']}"
 
 
 def _without_config_file(words: list[str]) -> list[str]:
