@@ -63,13 +63,23 @@ def _gpu(index: int, row: list[str]) -> Gpu:
 
 
 def _minor(pci: str) -> int | None:
-    """The N of /dev/nvidiaN, which need not follow the PCI order."""
+    """The N of /dev/nvidiaN, which need not follow the PCI order. Within a container /proc may not show the driver."""
     try:
         text = Path(f"/proc/driver/nvidia/gpus/{pci}/information").read_text()
     except OSError:
-        return None
+        return minors(_said("--query")).get(pci)
     found = re.search(r"Device Minor:\s*(\d+)", text)
     return int(found.group(1)) if found else None
+
+
+def minors(report: str) -> dict[str, int]:
+    """Device minors by PCI address in what `nvidia-smi --query` prints; a card without one is left out."""
+    found = {}
+    for part in re.split(r"^GPU (?=[0-9A-Fa-f]{8}:)", report, flags=re.MULTILINE)[1:]:
+        minor = re.search(r"^\s*Minor Number\s*:\s*(\d+)\s*$", part, re.MULTILINE)
+        if minor:
+            found[pci_address(part.split(maxsplit=1)[0])] = int(minor.group(1))
+    return found
 
 
 def _mib(text: str) -> int:
@@ -78,9 +88,14 @@ def _mib(text: str) -> int:
 
 
 def _query(question: str) -> list[list[str]]:
-    command = ["nvidia-smi", question, "--format=csv,noheader,nounits"]
+    said = _said(question, "--format=csv,noheader,nounits")
+    return [[cell.strip() for cell in line.split(", ")] for line in said.splitlines() if line.strip()]
+
+
+def _said(*options: str) -> str:
+    """What nvidia-smi prints. Raises DriverError."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+        done = subprocess.run(["nvidia-smi", *options], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     except FileNotFoundError:
         raise DriverError("nvidia-smi not found") from None
     except subprocess.TimeoutExpired:
@@ -89,7 +104,7 @@ def _query(question: str) -> list[list[str]]:
         raise DriverError(
             (done.stdout + done.stderr).strip().splitlines()[0] if done.stdout + done.stderr else "failed"
         )
-    return [[cell.strip() for cell in line.split(", ")] for line in done.stdout.splitlines() if line.strip()]
+    return done.stdout
 
 
 def uses_with_processes() -> list[tuple[Use, processes.Process | None]]:
