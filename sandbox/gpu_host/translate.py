@@ -10,6 +10,7 @@ import json
 import re
 import socketserver
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 FOLDER = "/run/gpu-host"
@@ -24,7 +25,7 @@ with socket.socket(socket.AF_UNIX) as link:
 sys.stdout.write(text)
 sys.exit(code)
 """
-ROW = re.compile(r"(?<![\d.:])(\d+)(?=,|$)")
+_APPS = "--query-compute-apps="
 
 
 class Answer(socketserver.StreamRequestHandler):
@@ -33,20 +34,27 @@ class Answer(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         words = json.loads(self.rfile.readline())
         done = subprocess.run(["nvidia-smi", *words], capture_output=True, text=True, check=False)
-        about_processes = any("compute-apps" in word for word in words)
-        text = ROW.sub(inside, done.stdout) if about_processes else done.stdout
-        self.wfile.write(json.dumps([done.returncode, text]).encode())
+        self.wfile.write(json.dumps([done.returncode, translated(words, done.stdout)]).encode())
 
 
-def inside(found: re.Match[str]) -> str:
-    """The innermost of a process's ids, where it has one in another namespace; other numbers stay."""
+def translated(words: Sequence[str], said: str) -> str:
+    """The answer to a question for processes, with their ids as they are inside; any other answer as it is."""
+    fields = next((word.removeprefix(_APPS).split(",") for word in words if word.startswith(_APPS)), [])
+    rows = [line.split(", ") for line in said.splitlines()]
+    if "pid" not in fields or any(len(row) != len(fields) for row in rows):
+        return said
+    place = fields.index("pid")
+    return "".join(", ".join([*row[:place], inside(row[place]), *row[place + 1 :]]) + "\n" for row in rows)
+
+
+def inside(pid: str) -> str:
+    """The innermost of a process's ids, where it has one in another namespace; else as it is."""
     try:
-        status = Path(f"/proc/{found[1]}/status").read_text()
+        status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
-        return found[1]
+        return pid
     ids = re.search(r"^NSpid:(.*)$", status, re.MULTILINE)
-    numbers = ids[1].split() if ids else []
-    return numbers[-1] if len(numbers) > 1 else found[1]
+    return ids[1].split()[-1] if ids else pid
 
 
 def serve(folder: Path) -> None:

@@ -72,9 +72,11 @@ def test_a_line_of_nvidia_smi_is_a_sample() -> None:
         memory.row("Unable to determine the device handle")
 
 
-def test_process_ids_of_this_namespace_and_other_numbers_stay() -> None:
-    rows = "00000000:00:06.0, 1, 76064\n"
-    assert translate.ROW.sub(translate.inside, rows) == rows
+def test_only_the_process_ids_of_an_answer_are_translated() -> None:
+    rows = "00000000:00:06.0, 1, 76064\n00000000:00:06.0, 999999999, 1\n"
+    question = ["--query-compute-apps=gpu_bus_id,pid,used_gpu_memory", "--format=csv,noheader,nounits"]
+    assert translate.translated(question, rows) == rows, "those of this namespace, and of no process, stay"
+    assert translate.translated(["--query-gpu=pid"], "1, 2\n") == "1, 2\n"
 
 
 def test_a_stream_is_whole_only_with_all_its_tokens() -> None:
