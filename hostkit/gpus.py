@@ -72,11 +72,11 @@ def _gpu(index: int, row: list[str]) -> Gpu:
 
 
 def _minor(pci: str) -> int | None:
-    """The N of /dev/nvidiaN, which need not follow the PCI order."""
+    """The N of /dev/nvidiaN, which need not follow the PCI order. Within a container /proc may not show the driver."""
     try:
         text = Path(f"/proc/driver/nvidia/gpus/{pci}/information").read_text()
     except OSError:
-        return None
+        return minors(_said("--query")).get(pci)
     found = re.search(r"Device Minor:\s*(\d+)", text)
     return int(found.group(1)) if found else None
 
@@ -90,16 +90,31 @@ def numa_node(pci: str, devices: Path = Path("/sys/bus/pci/devices")) -> int | N
     return node if node >= 0 else None
 
 
+def minors(report: str) -> dict[str, int]:
+    """Device minors by PCI address in what `nvidia-smi --query` prints; a card without one is left out."""
+    found = {}
+    for part in re.split(r"^GPU (?=[0-9A-Fa-f]{8}:)", report, flags=re.MULTILINE)[1:]:
+        minor = re.search(r"^\s*Minor Number\s*:\s*(\d+)\s*$", part, re.MULTILINE)
+        if minor:
+            found[pci_address(part.split(maxsplit=1)[0])] = int(minor.group(1))
+    return found
+
+
 def _mib(text: str) -> int:
     """'[N/A]' stands where the driver cannot tell (a process in a container, for one)."""
     return int(text) if text.isdigit() else 0
 
 
 def _query(question: str) -> list[list[str]]:
-    command = ["nvidia-smi", question, "--format=csv,noheader,nounits"]
+    said = _said(question, "--format=csv,noheader,nounits")
+    return [[cell.strip() for cell in line.split(", ")] for line in said.splitlines() if line.strip()]
+
+
+def _said(*options: str) -> str:
+    """What nvidia-smi prints. Raises DriverError."""
     try:
         # Not subprocess.run(): it waits for a child that hangs in the driver even after it was killed.
-        asked = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        asked = subprocess.Popen(["nvidia-smi", *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         said, _ = asked.communicate(timeout=_TIMEOUT_S)
     except FileNotFoundError:
         raise DriverError("nvidia-smi not found") from None
@@ -108,7 +123,7 @@ def _query(question: str) -> list[list[str]]:
         raise DriverError(f"nvidia-smi did not answer within {_TIMEOUT_S} s") from None
     if asked.returncode != 0:
         raise DriverError(said.strip().splitlines()[0] if said.strip() else "failed")
-    return [[cell.strip() for cell in line.split(", ")] for line in said.splitlines() if line.strip()]
+    return said
 
 
 def uses_with_processes() -> list[tuple[Use, processes.Process | None]]:

@@ -56,7 +56,7 @@ def _installed(final: Path, partial: Path, request: dict[str, Any], progress: Pr
     if wrong:
         shutil.rmtree(partial)
         return Result(events.REFUSED, f"the lock did not give what it should: {'; '.join(wrong)}")
-    _stamp(partial, request)
+    stamp(partial, request)
     if final.exists():
         atomic.exchange(partial, final)  # a running server finds its files at any moment: the old ones or the new
         shutil.rmtree(partial)
@@ -161,7 +161,8 @@ def _wrong_versions(environment: Path, expected: dict[str, str]) -> list[str]:
     return [f"{name} is {found[name]}, not {version}" for name, version in expected.items() if found[name] != version]
 
 
-def _stamp(environment: Path, request: dict[str, Any]) -> None:
+def stamp(environment: Path, request: dict[str, Any]) -> None:
+    """Say what the environment is, and how it looks now: from here on a change is seen."""
     document = {
         "schema": 1,
         "folders": integrity.folders(environment),

@@ -26,13 +26,18 @@ def furnish(place: Place, disk: Path) -> None:
     try:
         disk.mkdir(parents=True)
         _access(place, disk)
-        _registries(disk)
+        put_registries(disk)
         install_gpus(disk)
-        for source, target in COPIES.items():
-            if source.is_dir():
-                shutil.copytree(source, disk / target, ignore=shutil.ignore_patterns("__pycache__"))
+        put_copies(disk)
     finally:
         os.umask(previous)
+
+
+def put_copies(disk: Path) -> None:
+    """Copy the project's own folders that a host has."""
+    for source, target in COPIES.items():
+        if source.is_dir():
+            shutil.copytree(source, disk / target, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def put(disk: Path, path: str, text: str, mode: int = 0o644) -> None:
@@ -50,7 +55,8 @@ def _access(place: Place, disk: Path) -> None:
     put(disk, "/etc/ssh/authorized_keys", ssh.public(ssh.client_key(place)) + "\n")
 
 
-def _registries(disk: Path) -> None:
+def put_registries(disk: Path) -> None:
+    """Have pip, uv and services on the host reach the registries as this machine does."""
     indexes = Indexes.of_pip()
     put(disk, "/etc/pip.conf", indexes.pip_conf())
     put(disk, "/etc/uv/uv.toml", indexes.uv_toml())

@@ -31,14 +31,20 @@ def mount_disk(spec: dict[str, Any]) -> None:
 
 def mount_cgroups() -> None:
     """Show pure cgroup v2, as a current host has it: nspawn would copy an outer hybrid layout."""
+    if (CGROUPS / "cgroup.controllers").exists():
+        return
     subprocess.run(["umount", "--lazy", "--recursive", str(CGROUPS)], check=True)
     subprocess.run(["mount", "-t", "cgroup2", "cgroup2", str(CGROUPS)], check=True)
 
 
 def nspawn_command(spec: dict[str, Any]) -> list[str]:
-    """Return the command that boots the machine; neither systemd nor D-Bus is needed outside."""
+    """Return the command that boots the machine; neither systemd nor D-Bus is needed outside.
+
+    The specification's `nspawn` is how to call it; a machine without a `namespace` shares the outer network, and
+    `devices` are nodes of the outer machine that it may use.
+    """
     return [
-        "systemd-nspawn",
+        *spec.get("nspawn", ["systemd-nspawn"]),
         "--quiet",
         "--boot",
         "--register=no",
@@ -47,14 +53,21 @@ def nspawn_command(spec: dict[str, Any]) -> list[str]:
         f"--machine={spec['machine']}",
         f"--hostname={spec['host']}",
         f"--directory={spec['root']}",
-        f"--network-namespace-path={spec['namespace']}",
+        *own_network(spec),
         f"--resolv-conf={spec['resolver']}",
-        # nspawn drops it when it does not set up the network, but `ip` and sysctl net.* must work inside.
-        "--capability=CAP_NET_ADMIN",
         # systemd loads BPF programs for DeviceAllow= and IPAddressDeny=; nspawn's filter would forbid it.
         "--system-call-filter=bpf",
         *(f"--bind-ro={source}:{target}" for source, target in spec["binds"].items()),
+        *(f"--bind={device}" for device in spec.get("devices", [])),
     ]
+
+
+def own_network(spec: dict[str, Any]) -> list[str]:
+    """Return the options of a machine with a network namespace of its own, none for one that shares the outer."""
+    if not spec["namespace"]:
+        return []
+    # nspawn drops the capability when it does not set up the network, but `ip` and sysctl net.* must work inside.
+    return [f"--network-namespace-path={spec['namespace']}", "--capability=CAP_NET_ADMIN"]
 
 
 class Supervisor:
@@ -98,14 +111,10 @@ class Supervisor:
         """Put nspawn alone, not this supervisor, into the machine's cgroup; it hands the controllers down."""
         (CGROUPS / self.spec["machine"] / "cgroup.procs").write_text("0")
 
-    @staticmethod
-    def environment() -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         """Let the machine set its own network's sysctls; have /tmp on disk: pip unpacks gigabytes there."""
-        return {
-            "PATH": os.environ["PATH"],
-            "SYSTEMD_NSPAWN_API_VFS_WRITABLE": "network",
-            "SYSTEMD_NSPAWN_TMPFS_TMP": "0",
-        }
+        own = {"SYSTEMD_NSPAWN_API_VFS_WRITABLE": "network"} if self.spec["namespace"] else {}
+        return {"PATH": os.environ["PATH"], "SYSTEMD_NSPAWN_TMPFS_TMP": "0", **own}
 
 
 def main() -> int:

@@ -74,7 +74,7 @@ def _card(gpu: Gpu, plan: Plan) -> Iterator[Problem]:
         what = f"{gpu.name} is sm {gpu.compute_capability}, the profile is for sm {profile.compute_capability}"
         yield Problem(host, f"GPU {gpu.pci}", what, "use a profile for this card")
     if gpu.minor is None:
-        what = "its device node is unknown (/proc/driver/nvidia does not list it)"
+        what = "its device node is unknown (neither /proc/driver/nvidia nor nvidia-smi -q names it)"
         yield Problem(host, f"GPU {gpu.pci}", what, "load the nvidia module: modprobe nvidia")
     if gpu.memory_total_mib < profile.gpu_memory_gib * 1024:
         what = f"has {gpu.memory_total_mib} MiB, the profile needs {profile.gpu_memory_gib} GiB"
