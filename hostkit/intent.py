@@ -11,6 +11,7 @@ from typing import Any
 from hostkit import atomic, paths
 
 FILE = paths.STATE / "intent.json"
+_KEYS = {"to", "back_to", "gates", "attempt", "since", "boot"}
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -34,7 +35,7 @@ def read() -> dict[str, Any] | None:
         document: dict[str, Any] = json.loads(FILE.read_text())
     except (OSError, ValueError):
         return None
-    return document
+    return document if document.keys() >= _KEYS else None
 
 
 def is_of_this_boot(document: dict[str, Any]) -> bool:

@@ -36,7 +36,7 @@ FATAL = re.compile(
 # the engine says of its own going down.
 _EXCEPTION = re.compile(r"^(?:\[[^]]*\]\s*)?[\w.]*(?:Error|Exception|Exit)\b:")
 _TROUBLE = re.compile(r"\berror\b|FATAL|Killed|cannot|failed", re.IGNORECASE)
-_GOING_DOWN = re.compile(r"Received sigquit|kill_process_tree|server_args=")
+_GOING_DOWN = re.compile(r"Received sigquit|kill_process_tree|server_args=|Ignore import error")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -74,6 +74,15 @@ class Journal:
         self._process.terminate()
         self._process.wait()
         self._reader.join(timeout=5)
+
+    def catch_up(self) -> None:
+        """Read all of it once more: the last lines of a process that ended may still be on their way to the journal."""
+        synced = ["journalctl", f"--namespace={paths.JOURNAL_NAMESPACE}", "--sync"]
+        subprocess.run(synced, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=20, check=False)
+        whole = [word for word in self._command if word != "--follow"]
+        done = subprocess.run(whole, capture_output=True, text=True, timeout=60, check=False)
+        lines = [one for entry in done.stdout.splitlines() for one in message_lines(json.loads(entry).get("MESSAGE"))]
+        self.lines = max(self.lines, lines, key=len)
 
     def _read(self) -> None:
         for line in self._process.stdout or ():

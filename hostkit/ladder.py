@@ -139,7 +139,7 @@ def _still_alive(run: Climb) -> None:
     """The main process of this very start runs and no line says that it cannot succeed."""
     unit = systemd.show(run.service)[run.service]
     if unit.invocation_id != run.invocation_id or unit.active != "active":
-        time.sleep(_POLL_S)  # its last lines are on their way through the journal
+        run.journal.catch_up()
         raise StepFailed(f"the server ended while starting ({unit.ended}): {cause(run.journal.lines)}")
     fatal = next((line for line in run.journal.lines if is_fatal(line)), None)
     if fatal and not run.was_healthy:

@@ -22,12 +22,16 @@ def load(digest: str) -> dict[str, Any]:
     """The release document. Raises Damaged when it is missing or a file in it was altered."""
     try:
         document: dict[str, Any] = json.loads((paths.RELEASES / digest / "release.json").read_text())
-    except (OSError, ValueError) as error:
-        raise Damaged(f"release {digest} cannot be read: {error}") from None
-    for file in document["files"]:
-        if hashlib.sha256(file["text"].encode()).hexdigest() != file["sha256"]:
-            raise Damaged(f"release {digest} was edited: {file['path']}")
+        wrong = [one["path"] for one in document["files"] if _sha256(one["text"]) != one["sha256"]]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise Damaged(f"release {digest} cannot be read: {type(error).__name__} {error}") from None
+    if wrong:
+        raise Damaged(f"release {digest} was edited: {', '.join(wrong)}")
     return document
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def is_whole(digest: str) -> bool:
@@ -68,7 +72,6 @@ def install(release: dict[str, Any]) -> None:
         (paths.UNITS / service).unlink(missing_ok=True)
     for service in services(release):
         _set_drop_ins_aside(service)
-        (Path("/run/systemd/system") / service).unlink(missing_ok=True)  # `systemctl mask --runtime`
     systemd.run("systemctl", "daemon-reload")
     boot = [paths.BOOT_UNIT] if (paths.UNITS / paths.BOOT_UNIT).exists() else []  # one of an earlier playbook has none
     systemd.run("systemctl", "enable", "--quiet", paths.TARGET, *boot, *services(release))

@@ -36,7 +36,6 @@ BESIDE_A_RIGHT_PROCESS = {
         "systemctl set-property sglang-server.service CPUWeight=50",
         "sglang-server.service.d/50-CPUWeight.conf: a drop-in",
     ),
-    "unit masked until the next boot": Drift("systemctl mask --runtime sglang-server", "sglang-server.service: "),
     "env file edited": Drift(f"sed -i s/=LL/=Simple/ {NCCL}", f"{NCCL}: edited"),
     "env file deleted": Drift(f"rm {ENV}", f"{ENV}: missing"),
     "env file chmod-ed": Drift(f"chmod 666 {ENV}", f"{ENV}: mode 666 instead of 644"),

@@ -34,12 +34,13 @@ def test_status_of_a_host_that_serves_names_all_of_it_and_no_problem(old: Host) 
         ),
         ("systemctl stop sglang-server", "systemctl start sglang-server", "no right answer"),
         ("systemctl kill --signal=STOP sglang-server", "systemctl kill --signal=CONT sglang-server", "no right answer"),
-        ("echo '{{}}' >/var/lib/sglang/intent.json", "rm /var/lib/sglang/intent.json", "an activation was cut off"),
+        ("echo '{intent}' >/var/lib/sglang/intent.json", "rm /var/lib/sglang/intent.json", "an activation was cut off"),
     ],
 )
 def test_status_tells_each_problem_in_one_line(old: Host, does: str, undo: str, told: str) -> None:
     release = old.run(["readlink", "/var/lib/sglang/active"]).stdout.strip().rpartition("/")[2]
-    places = {"unit": "/etc/systemd/system/sglang-server.service", "release": release}
+    intent = {"to": release, "back_to": [], "gates": "quick", "attempt": 1, "since": 0, "boot": "another"}
+    places = {"unit": "/etc/systemd/system/sglang-server.service", "release": release, "intent": json.dumps(intent)}
     old.shell(does.format(**places), check=True)
     code, text = box(old, "status")
     old.shell(undo.format(**places), check=True)
@@ -79,7 +80,7 @@ def test_only_a_few_releases_are_kept_and_never_is_one_removed_that_serves(old: 
     old.shell("touch -d '2 days ago' /var/lib/sglang/releases/0*/release.json")
     assert simulated.deploy(old, project).code == 0
     kept = old.shell("ls /var/lib/sglang/releases").stdout.split()
-    assert len(kept) == 7, "active and last good are one here, the one before, and five more"
+    assert len(kept) == 6, "active and last good are one here, and five more"
     assert old.run(["readlink", "/var/lib/sglang/active"]).stdout.strip().rpartition("/")[2] in kept
     assert box(old, "rollback")[0] == 0
     assert serving(old) == "old"
