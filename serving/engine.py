@@ -75,6 +75,15 @@ class EngineOnHost:
         return self.engine.data
 
     @property
+    def packages(self) -> frozenset[str]:
+        """Packages of the distribution that it needs: virtual environments of its Python, which need not be the first.
+
+        On a GPU Triton builds its driver stub with a C compiler and Python.h, SGLang its JIT kernels with g++.
+        """
+        kernels = {"g++", f"python{self.python}-dev"} if self.data.cuda else set()
+        return frozenset({f"python{self.python}-venv", *kernels})
+
+    @property
     def digest(self) -> str:
         return self.engine.digest(self.python)
 

@@ -14,8 +14,8 @@ from serving.schemas import HostState
 from serving.site import Site
 from tasks import bundle
 
-# Packages of the distribution, one of which the playbook needs on the host: that of the engine's Python.
-PACKAGES = ("python3.11-venv", "python3.12-venv")
+# Packages of the distribution, of which the plan needs some on the host (serving/plan.py).
+PACKAGES = ("python3.11-venv", "python3.12-venv", "g++", "python3.11-dev", "python3.12-dev")
 
 
 class Inspection(FactBase[HostState | None]):

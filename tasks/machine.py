@@ -22,8 +22,7 @@ def prepared(release: Release) -> None:
 
 
 def _packages(release: Release) -> None:
-    """What makes virtual environments with the engines' Python, which need not be the distribution's first."""
-    needed = {f"python{engine.python}-venv" for engine in release.plan.engines}
+    needed = frozenset[str]().union(*(engine.packages for engine in release.plan.engines))
     missing = sorted(needed - release.plan.state.packages.keys())
     if missing:
         apt.packages(name=f"Install {', '.join(missing)}", packages=missing, update=True, no_recommends=True)

@@ -172,3 +172,9 @@ def test_a_key_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     file.chmod(0o600)
     with pytest.raises(Refused, match="cannot be read"):
         ApiKey(file)
+
+
+def test_an_engine_with_gpu_kernels_needs_compilers_and_one_for_the_cpu_does_not() -> None:
+    engines = {profile: worlds.plan(profile=profile).engine for profile in ("tp4-mxfp4", "sandbox")}
+    assert engines["tp4-mxfp4"].packages == {"python3.12-venv", "python3.12-dev", "g++"}
+    assert engines["sandbox"].packages == {"python3.11-venv"}
