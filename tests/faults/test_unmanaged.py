@@ -17,7 +17,7 @@ pytestmark = pytest.mark.host
 EVICT = ("--data", "evict=true")
 CARD = "0000:01:00.0"
 SECRET = "planted-in-the-environment"
-PYTHON = "$(ls -d /opt/sglang/engines/*/bin/python)"
+PYTHON = "$(ls -d /opt/sglang/engines/*/bin/python | tail -1)"  # one of those that are kept here
 REAL = (
     f"cd /root; CANARY={SECRET} PYTHONPATH=/opt/sandbox/cpu SANDBOX_GPU_CLAIM={CARD}/61440 HF_HUB_OFFLINE=1 "
     f"OMP_NUM_THREADS=2 nohup {PYTHON} -m sglang.launch_server --model-path /srv/models/sandbox/tiny/v1 "
