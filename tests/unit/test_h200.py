@@ -69,3 +69,12 @@ def test_the_look_is_what_the_controller_reads() -> None:
     [card], [use] = state.gpus, state.gpu_uses
     assert (card.pci, card.minor, use.process.unit) == ("0000:00:06.0", 0, "sglang-server.service")
     assert card.memory_used_mib - use.used_mib == DRIVER_MIB, "as much as the stand-in takes for the driver"
+
+
+def test_the_server_reports_the_arguments_that_it_was_given() -> None:
+    info = json.loads((SEEN / "server_info.json").read_text())
+    assert (info["max_running_requests"], info["served_model_name"], info["tp_size"]) == (32, "tiny", 1)
+
+
+def test_every_scenario_was_as_it_should_be() -> None:
+    assert all(scenario["ok"] for scenario in json.loads((SEEN / "timings.json").read_text()).values())
