@@ -101,12 +101,14 @@ class Faults:
 def parse(text: str) -> list[Rule]:
     """Raises BadRules."""
     try:
+        if not isinstance(json.loads(text), list):
+            raise TypeError("no list")
         rules = [Rule(**{"retry_after": 1 if rule.get("fault") == "429" else None} | rule) for rule in json.loads(text)]
     except (ValueError, TypeError, AttributeError) as error:
         raise BadRules(f"faults are a JSON list of rules, see sandbox/model_hub/faults.py: {error}") from None
     for rule in rules:
         if rule.fault not in KINDS:
-            raise BadRules(f"{rule.fault!r} is no fault: one of {', '.join(KINDS)}")
+            raise BadRules(f"{rule.fault!r} is none of the faults {', '.join(KINDS)}")
     return rules
 
 

@@ -22,7 +22,7 @@ class Hub:
     """
 
     def __init__(self, folder: Path, state: Path, **options: object) -> None:
-        self.state = state
+        self.folder, self.state = folder, state
         words = [str(word) for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
         self._argv = [sys.executable, "-m", "sandbox.model_hub", str(folder), "--state", str(state), *words]
 
