@@ -12,9 +12,11 @@ from sandbox.place import Place
 from sandbox.registries import Indexes, proxies
 
 HERE = Path(__file__).parent
+# The checkpoint's commit, as git and sandbox/model_hub name its files.
+TINY = "163a5f632b10f3c528da45b99f2daee7e5a7206b"
 # Folders of the project that a host gets as they are; one that is not there is left out.
 COPIES = {
-    HERE / "checkpoint" / "tiny": "srv/models/sandbox/tiny/v1",
+    HERE / "checkpoint" / "tiny": f"srv/models/sandbox/tiny/{TINY}",
     HERE / "cpu": "opt/sandbox/cpu",
     HERE / "simulated": "opt/sandbox/simulated",
 }

@@ -180,7 +180,7 @@ def _checkpoint(plan: Plan) -> Iterator[Problem]:
     where = f"group_data/checkpoints/{plan.wanted.profile.checkpoint}.yaml"
     if checkpoint.revision is None:
         what = f"none is known for {checkpoint.repository}"
-        remedy = f"write the commit that you want, from https://huggingface.co/{checkpoint.repository}/commits/main"
+        remedy = f"make manifest REPO={checkpoint.repository} REV=main  (or the commit that you want)"
         yield Problem(where, "revision", what, remedy)
         return
     if checkpoint.files is None:

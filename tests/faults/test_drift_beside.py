@@ -5,7 +5,7 @@ import pytest
 from sandbox.machine import Host
 from tests import playbook
 from tests.drifts import BESIDE_A_RIGHT_PROCESS, Drift
-from tests.playbook import ask, deploy, main_pid, would_change
+from tests.playbook import TINY, ask, deploy, main_pid, would_change
 
 pytestmark = pytest.mark.host
 
@@ -55,7 +55,7 @@ def test_a_clock_that_was_wrong_changes_nothing(host: Host) -> None:
 
 
 def test_a_truncated_checkpoint_file_is_refused_and_the_server_stays(host: Host) -> None:
-    path, pid = "/srv/models/sandbox/tiny/v1/model.safetensors", main_pid(host)
+    path, pid = f"{TINY}/model.safetensors", main_pid(host)
     host.shell(f"cp -a {path} /root/whole; truncate -s 100 {path}", check=True)
     try:
         run = deploy(host)

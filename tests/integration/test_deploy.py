@@ -7,7 +7,7 @@ import pytest
 
 from sandbox.machine import Host
 from tests import playbook
-from tests.playbook import Run, ask, deploy, main_pid, unit
+from tests.playbook import TINY, Run, ask, deploy, main_pid, unit
 
 pytestmark = pytest.mark.host
 
@@ -196,7 +196,7 @@ def test_a_gpu_held_by_another_process_is_refused_with_its_holder(host: Host) ->
 
 
 def test_a_missing_checkpoint_file_is_refused(host: Host) -> None:
-    path = "/srv/models/sandbox/tiny/v1/tokenizer.json"
+    path = f"{TINY}/tokenizer.json"
     host.run(["mv", path, "/root/aside"])
     try:
         assert f"{path}: is missing" in refused(host)

@@ -10,9 +10,8 @@ from serving import refusals
 from serving.problems import Refused
 from serving.release import Release
 from serving.schemas import HostState
+from tests.playbook import TINY
 from tests.unit import worlds
-
-TINY = "/srv/models/sandbox/tiny/v1"
 
 
 def whole_checkpoint() -> dict[str, Any]:
@@ -143,6 +142,11 @@ def test_all_problems_are_said_at_once() -> None:
 def test_a_checkpoint_without_hashes_is_refused_with_the_command_that_makes_them() -> None:
     lines = lines_of_refusal(bare(), profile="tp4-mxfp4")
     assert any("make manifest NAME=deepseek-v4-flash" in line for line in lines), lines
+
+
+def test_a_repository_without_a_known_revision_is_refused_with_the_command_that_finds_one() -> None:
+    lines = lines_of_refusal(bare(), profile="tp4-nvfp4")
+    assert any("make manifest REPO=nvidia/DeepSeek-V4-Flash-NVFP4 REV=main" in line for line in lines), lines
 
 
 def with_arguments(checkpoint: dict[str, Any], **arguments: Any) -> list[str]:
