@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hostkit import contents
 from hostkit.events import Progress
+from hostkit.inspection import identity
 from hostkit.partial import Part, Partial
 
 _FICLONE = 0x40049409  # ioctl_ficlone(2)
@@ -38,12 +39,12 @@ def adopt(partial: Partial, found: dict[str, Path], progress: Progress) -> dict[
     """Link those of the files found that can be linked and are right; returns those that have to be copied."""
     parts = {part.name: part for part in partial.parts if part.name in found and not part.whole}
     near = {found[name]: part for name, part in parts.items() if _is_near(found[name], partial.folder)}
-    before = {path: path.stat() for path in near}
+    before = {path: identity(path) for path in near}
     wrong, done, total = set(), 0, sum(part.size for part in near.values())
     for path, problem in contents.problems({path: part.expected for path, part in near.items()}):
         part = near[path]
         done += part.size
-        if problem or path.stat() != before[path]:
+        if problem or identity(path) != before[path]:
             wrong.add(path)
         elif _linked(path, part.path):
             partial.note_whole(part)

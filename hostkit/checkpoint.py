@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from hostkit import adopt, events, inspection, partial, stamps, verify
+from hostkit import adopt, atomic, events, inspection, partial, stamps, verify
 from hostkit.contents import Expected
 from hostkit.events import Progress, Result
 
@@ -73,7 +73,7 @@ def _replaced(
     else:
         opened.folder.rename(folder)
     for changed in {folder.parent, folder, *((folder / name).parent for name in lacking)}:
-        partial.atomic.sync_folder(changed)
+        atomic.sync_folder(changed)
     return seen
 
 
@@ -82,17 +82,19 @@ def _fill(opened: partial.Partial, request: dict[str, Any], progress: Progress) 
     copies = adopt.adopt(opened, found, progress)
     if all(part.whole for part in opened.parts):
         return
-    from hostkit import fetch, shelf, sources
+    from hostkit import fetch, shelf, sources, streams
 
     places = [_source(place, opened, request) for place in request["sources"]]
     local: Sequence[sources.Source] = [sources.Folder("adopt", copies)] if copies else []
-    ways = {part.name: [*(local if part.name in copies else []), *places] for part in opened.parts}
+    ways: dict[str, Sequence[sources.Source]] = {
+        part.name: [*(local if part.name in copies else []), *places] for part in opened.parts
+    }
     limits = shelf.Limits(**request.get("limits", {}))
     try:
         fetch.fetch(opened, ways, request["streams"], limits, progress)
-    except fetch.DiskFull as full:
+    except streams.DiskFull as full:
         raise Refused(f"{full}; free the difference and run again: what was fetched is kept") from None
-    except fetch.GivenUp as problem:
+    except shelf.GivenUp as problem:
         raise Refused(f"{problem}. Run again: what was fetched is kept") from None
 
 
@@ -104,7 +106,9 @@ def _source(place: str, opened: partial.Partial, request: dict[str, Any]) -> Any
     from hostkit import sources
 
     if place.startswith("/"):
-        found = {part.name: adopt.find([place], request["repository"], request["revision"], part) for part in opened.parts}
+        found = {
+            part.name: adopt.find([place], request["repository"], request["revision"], part) for part in opened.parts
+        }
         return sources.Folder(place, {name: path for name, path in found.items() if path})
     return sources.Hub(place, request["repository"], request["revision"], _token(request))
 
@@ -150,7 +154,9 @@ def _refuse_half(opened: partial.Partial, names: set[str]) -> None:
             lacking = sorted(shards - names)
             if lacking:
                 remedy = "make the manifest again, from all pages of the listing"
-                raise Refused(f"{part.name} names {len(lacking)} files that the manifest lacks ({lacking[0]}); {remedy}")
+                raise Refused(
+                    f"{part.name} names {len(lacking)} files that the manifest lacks ({lacking[0]}); {remedy}"
+                )
 
 
 def _put(path: Path, folder: Path, name: str) -> None:

@@ -78,12 +78,18 @@ class Piece:
 
 
 class Shelf:
-    """Locked by its condition `changed`, which is told of all that a waiting thread may wait for."""
+    """Locked by its condition `changed`, which is told of all that a waiting thread may wait for.
+
+    Raises GivenUp when there is a file without a source.
+    """
 
     def __init__(self, partial: Partial, sources: dict[str, Sequence[Source]], streams: int, limits: Limits) -> None:
         self.partial, self.limits, self._streams = partial, limits, streams
         self.changed = threading.Condition()
         self.wanted = [Wanted(part, list(sources[part.name])) for part in partial.parts if not part.whole]
+        lost = [wanted.part.name for wanted in self.wanted if not wanted.sources]
+        if lost:
+            raise GivenUp(f"{lost[0]} and {len(lost) - 1} others are nowhere, and hub_mirrors names no source")
         self.total = sum(part.size for part in partial.parts)
         self.got = 0
         self.grown = time.monotonic()

@@ -34,7 +34,18 @@ def unchanged(folder: Path, files: Mapping[str, Any]) -> set[str]:
     """Names of the files that are as the last full check saw them, and were then held against the same hashes."""
     found = stamp(folder) or {}
     seen, manifest = found.get("files", {}), found.get("manifest", {})
-    return {name for name in files if name in seen and manifest.get(name) == files[name] and _is(folder / name, seen[name])}
+    return {
+        name for name in files if name in seen and manifest.get(name) == files[name] and _is(folder / name, seen[name])
+    }
+
+
+def manifest(folder: Path) -> str:
+    """The manifest that the folder was checked against, as JSON. Raises OSError, ValueError, KeyError."""
+    document = json.loads(stamp_path(folder).read_text())
+    files = document["manifest"]
+    total = sum(file["size"] for file in files.values())
+    about = {"repository": document["repository"], "revision": document["revision"], "total": total, "files": files}
+    return json.dumps(about)
 
 
 def _is(path: Path, seen: Identity) -> bool:
