@@ -84,6 +84,8 @@ def _add_internal(command: Adder) -> None:
     command("recover", _recover, "(units) bring back what served before an activation was cut off")
     command("put-credential", _put_credential, "(playbook) a key, from standard input").add_argument("name")
     command("put-notify", _put_notify, "(playbook) whom to tell, from standard input")
+    command("manifest", _manifest, "(playbook) what a checkpoint was checked against").add_argument("folder")
+    command("put-hub-token", _put_hub_token, "(playbook) the token for gated repositories, from standard input")
     start = command("start-job", _start_job, "(playbook) start or join a job, and say its id")
     start.add_argument("kind")
     start.add_argument("request")
@@ -176,6 +178,20 @@ def _put_notify(_: argparse.Namespace) -> int:
     from hostkit import notify
 
     notify.put_from_stdin()
+    return 0
+
+
+def _manifest(options: argparse.Namespace) -> int:
+    from hostkit import stamps
+
+    print(stamps.manifest(Path(options.folder)))
+    return 0
+
+
+def _put_hub_token(_: argparse.Namespace) -> int:
+    from hostkit import atomic, paths
+
+    atomic.write(paths.HUB_TOKEN, sys.stdin.read(), mode=0o600)
     return 0
 
 

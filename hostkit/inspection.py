@@ -257,12 +257,15 @@ def _engines() -> dict[str, Any]:
 
 
 def _checkpoints(models: Path) -> dict[str, Any]:
-    """Each folder <models>/<owner>/<name>/<revision>: sizes of its files, and the stamp of its last full check."""
+    """Each folder <models>/<owner>/<name>/<revision>: its files, the stamp of its last full check, and what it
+    takes on disk (bytes): less than its size while a fetch is under way."""
     found = {}
     for folder in sorted(models.glob("*/*/*")):
         if folder.is_dir():
-            files = {str(path.relative_to(folder)): identity(path) for path in folder.rglob("*") if path.is_file()}
-            found[str(folder)] = {"files": files, "stamp": stamp(folder)}
+            there = [path for path in folder.rglob("*") if path.is_file()]
+            files = {str(path.relative_to(folder)): identity(path) for path in there}
+            on_disk = sum(path.stat().st_blocks for path in there) * 512
+            found[str(folder)] = {"files": files, "stamp": stamp(folder), "on_disk": on_disk}
     return found
 
 

@@ -18,6 +18,7 @@ RUN = Path("/run/sglang")
 LOCK = RUN / "lock"
 CONFIG = Path("/etc/sglang")
 CREDENTIALS = CONFIG / "credentials"
+HUB_TOKEN = CONFIG / "hub-token"
 UNITS = Path("/etc/systemd/system")
 
 SERVICE_USER = "sglang"

@@ -3,11 +3,12 @@
 import shlex
 from pathlib import Path
 
-from hostkit import activation, installer, jobs, operating, recovery, verify
+from hostkit import activation, checkpoint, installer, jobs, operating, recovery, verify
 
 _BODIES: dict[str, jobs.Job] = {
     "engine": installer.install,
-    "checkpoint": verify.verify,
+    jobs.CHECKPOINT: checkpoint.bring,
+    jobs.CHECK: verify.deep,
     "activation": activation.activate,
     "start": operating.start,
     "stop": operating.stop,

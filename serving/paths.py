@@ -9,6 +9,7 @@ RELEASES = "/var/lib/sglang/releases"
 CONFIG = "/etc/sglang"
 CREDENTIALS = "/etc/sglang/credentials"
 NOTIFY = "/etc/sglang/notify.json"
+HUB_TOKEN = "/etc/sglang/hub-token"  # noqa: S105 (a path)
 UNITS = "/etc/systemd/system"
 CONSOLE_COMMAND = "/usr/local/bin/sglang-box"
 
