@@ -53,16 +53,20 @@ class Place:
 
     def is_whole(self, files: Mapping[str, Any]) -> bool:
         """As an eye sees it that is not the code's: every byte, a stamp that holds, and nothing left over."""
-        here = {name: (self.folder / name).read_bytes() for name in files}
-        right = all(hashlib.sha256(here[name]).hexdigest() == file["sha256"] for name, file in files.items())
+        right = all(_sha256(self.folder / name) == file["sha256"] for name, file in files.items())
         paths.CHECKPOINT_STAMPS = self.root / "stamps"
         return right and stamps.is_verified(self.folder) is None and not self.partial.exists()
 
 
 def manifest(folder: Path) -> dict[str, Any]:
     """Sizes and sha256 of the files below a folder."""
-    found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    return {name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in found.items()}
+    found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    return {name: {"size": path.stat().st_size, "sha256": _sha256(path)} for name, path in found.items()}
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def main() -> None:
