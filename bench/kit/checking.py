@@ -29,7 +29,7 @@ assert stamps.is_verified(Path(sys.argv[3])) is None
 
 def rows(folder: Path, files: dict[str, Any], rounds: int) -> Iterator[Row]:
     """Every byte on all cores against one core's rate; then the stamp."""
-    total, cores = sum(file["size"] for file in files.values()), os.cpu_count() or 1
+    total, cores = int(sum(file["size"] for file in files.values())), os.cpu_count() or 1
     with tempfile.TemporaryDirectory() as job:
         progress = Progress(Path(job))
 
