@@ -12,8 +12,8 @@ from pathlib import Path
 
 from hostkit import contents
 from hostkit.events import Progress
-from hostkit.inspection import identity
 from hostkit.partial import Part, Partial
+from hostkit.stamps import identity
 
 _FICLONE = 0x40049409  # ioctl_ficlone(2)
 

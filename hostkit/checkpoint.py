@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from hostkit import adopt, atomic, events, inspection, partial, stamps, verify
+from hostkit import adopt, atomic, events, partial, stamps, verify
 from hostkit.contents import Expected
 from hostkit.events import Progress, Result
 
@@ -39,7 +39,7 @@ def bring(request: dict[str, Any], progress: Progress) -> Result:
 
 
 def _brought(folder: Path, files: Files, request: dict[str, Any], progress: Progress) -> Result:
-    before = {name: inspection.identity(folder / name) for name in files if (folder / name).is_file()}
+    before = {name: stamps.identity(folder / name) for name in files if (folder / name).is_file()}
     good = set() if request.get("deep") else stamps.unchanged(folder, files)
     unsure = {name: files[name] for name in files if name in before and name not in good}
     damaged = verify.damage(folder, unsure, progress)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hostkit import gpus, hold, integrity, intent, ours, paths, processes, started, systemd, unmanaged
+from hostkit import gpus, hold, integrity, intent, ours, paths, processes, stamps, started, systemd, unmanaged
 
 Answer = TypeVar("Answer")
 
@@ -263,25 +263,7 @@ def _checkpoints(models: Path) -> dict[str, Any]:
     for folder in sorted(models.glob("*/*/*")):
         if folder.is_dir():
             there = [path for path in folder.rglob("*") if path.is_file()]
-            files = {str(path.relative_to(folder)): identity(path) for path in there}
+            files = {str(path.relative_to(folder)): stamps.identity(path) for path in there}
             on_disk = sum(path.stat().st_blocks for path in there) * 512
-            found[str(folder)] = {"files": files, "stamp": stamp(folder), "on_disk": on_disk}
+            found[str(folder)] = {"files": files, "stamp": stamps.read(folder), "on_disk": on_disk}
     return found
-
-
-def identity(path: Path) -> dict[str, int]:
-    """What changes when a file's content is replaced: size (bytes), mtime (ns), inode."""
-    info = path.stat()
-    return {"size": info.st_size, "mtime_ns": info.st_mtime_ns, "inode": info.st_ino}
-
-
-def stamp(folder: Path) -> dict[str, Any] | None:
-    try:
-        document: dict[str, Any] = json.loads(stamp_path(folder).read_text())
-    except (OSError, ValueError):
-        return None
-    return document
-
-
-def stamp_path(folder: Path) -> Path:
-    return paths.CHECKPOINT_STAMPS / ("_".join(folder.parts[-3:]) + ".json")

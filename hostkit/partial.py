@@ -16,8 +16,8 @@ from typing import Any
 
 from hostkit import atomic, contents, fetched
 from hostkit.contents import Expected
-from hostkit.inspection import identity
 from hostkit.spans import Spans
+from hostkit.stamps import identity
 
 SUFFIX = ".incomplete"
 OWN = ".fetch"

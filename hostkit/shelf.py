@@ -145,9 +145,10 @@ class Shelf:
         with self.changed:
             if piece.wanted.source is piece.source:
                 piece.wanted.ranged = ranged
-            if not ranged:  # all of it comes, and there is no second way to the rest
-                piece.end = piece.wanted.part.size
-                piece.wanted.part.taken.add(piece.start, piece.end)
+            if not ranged:  # the rest comes anyway; what another stream is about to write is left to it
+                taken, size = piece.wanted.part.taken, piece.wanted.part.size
+                piece.end = next((end for start, end in taken.missing(size) if start == piece.end), piece.end)
+                taken.add(piece.start, piece.end)
             self.changed.notify_all()
 
     def put(self, piece: Piece, start: int, end: int) -> None:

@@ -1,32 +1,17 @@
-"""Whether a checkpoint on this host is what it should be: by its stamp in a moment, or by every byte.
-
-Whatever starts a server asks for the stamp; nothing here changes a file of the checkpoint.
-"""
+"""Whether a checkpoint on this host is what it should be, by every byte. Nothing here changes a file of it."""
 
 import time
 from pathlib import Path
 from typing import Any
 
-from hostkit import events, inspection, stamps
+from hostkit import contents, events, stamps
 from hostkit.events import Progress, Result
-
-
-def is_verified(folder: Path) -> str | None:
-    """None when the folder's files are those that the last full check saw, else what differs."""
-    stamp = inspection.stamp(folder)
-    if stamp is None:
-        return f"{folder} was never checked"
-    for name, seen in stamp["files"].items():
-        path = folder / name
-        if not path.is_file() or inspection.identity(path) != seen:
-            return f"{path} changed since its check"
-    return None
 
 
 def deep(request: dict[str, Any], progress: Progress) -> Result:
     """request: {"folder"}. Every byte against the hashes of the last full check; the page cache is left as it was."""
     folder = Path(request["folder"])
-    stamp = inspection.stamp(folder)
+    stamp = stamps.read(folder)
     if stamp is None:
         return Result(events.REFUSED, f"{folder} was never checked: run the playbook")
     damaged = damage(folder, stamp["manifest"], progress, drop=True)
@@ -40,8 +25,6 @@ def deep(request: dict[str, Any], progress: Progress) -> Result:
 
 def damage(folder: Path, files: dict[str, Any], progress: Progress, drop: bool = False) -> dict[str, str]:
     """The files that are not as expected, with what is wrong; all cores hash. Tells how far it is."""
-    from hostkit import contents
-
     counter = _Counter(sum(file["size"] for file in files.values()), progress)
     found = contents.problems({folder / name: expected for name, expected in files.items()}, counter.add, drop)
     return {str(path.relative_to(folder)): problem for path, problem in found if problem}

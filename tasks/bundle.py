@@ -14,6 +14,7 @@ HOSTKIT = Path(__file__).resolve().parent.parent / "hostkit"
 LOOK_MODULES = (
     "paths",
     "atomic",
+    "stamps",
     "ours",
     "processes",
     "gpus",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hostkit import checkpoint, paths, verify
+from hostkit import checkpoint, paths, stamps
 from hostkit.events import Progress, Result
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,7 +56,7 @@ class Place:
         here = {name: (self.folder / name).read_bytes() for name in files}
         right = all(hashlib.sha256(here[name]).hexdigest() == file["sha256"] for name, file in files.items())
         paths.CHECKPOINT_STAMPS = self.root / "stamps"
-        return right and verify.is_verified(self.folder) is None and not self.partial.exists()
+        return right and stamps.is_verified(self.folder) is None and not self.partial.exists()
 
 
 def manifest(folder: Path) -> dict[str, Any]:
