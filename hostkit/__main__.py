@@ -40,6 +40,9 @@ def _parser() -> argparse.ArgumentParser:
     ask.add_argument("--within", type=float, default=5.0, metavar="SECONDS")
     command("evicted", _evicted, "which servers were evicted, and how each is started again")
     command("releases", _releases, "the releases on this host, with their verdicts")
+    checkpoints = command("checkpoints", _checkpoints, "the checkpoints on this host, their size, and who needs them")
+    checkpoints.add_argument("--remove", action="append", metavar="REPOSITORY@COMMIT", help="which nobody needs")
+    checkpoints.add_argument("--models", action="append", metavar="FOLDER", help="where to look as well")
     command("start", _work, "start the active release and prove it")
     command("stop", _work, "stop all that the playbook started, and show that the GPUs are free")
     rollback = command("rollback", _work, "go back to the release that was good before, or to a named one")
@@ -125,6 +128,12 @@ def _releases(_: argparse.Namespace) -> int:
     from hostkit import console
 
     return console.releases()
+
+
+def _checkpoints(options: argparse.Namespace) -> int:
+    from hostkit import console
+
+    return console.checkpoints(options.models or [], options.remove or [])
 
 
 def _evicted(_: argparse.Namespace) -> int:

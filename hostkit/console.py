@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 
@@ -67,6 +68,21 @@ def releases() -> int:
     from hostkit import overview
 
     print("\n".join(overview.releases()))
+    return 0
+
+
+def checkpoints(models: list[str], going: list[str]) -> int:
+    """Print which checkpoints there are, or remove those named."""
+    from hostkit import events, revisions
+
+    folders = models or [str(revisions.USUAL)]
+    if going:
+        return work("checkpoints", {"models": folders, "remove": going})
+    try:
+        print("\n".join(revisions.lines(map(Path, folders))))
+    except revisions.Unsure as problem:
+        print(problem, file=sys.stderr)
+        return events.REFUSED
     return 0
 
 

@@ -3,7 +3,7 @@
 import shlex
 from pathlib import Path
 
-from hostkit import activation, checkpoint, installer, jobs, operating, recovery, verify
+from hostkit import activation, checkpoint, installer, jobs, operating, recovery, revisions, verify
 
 _BODIES: dict[str, jobs.Job] = {
     "engine": installer.install,
@@ -11,6 +11,7 @@ _BODIES: dict[str, jobs.Job] = {
     jobs.CHECK: verify.deep,
     "activation": activation.activate,
     "start": operating.start,
+    "checkpoints": revisions.remove,
     "stop": operating.stop,
     "hold": operating.hold,
     "rollback": operating.roll_back,

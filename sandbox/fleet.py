@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sandbox import cgroups, layers, network, registries, ssh, tree
+from sandbox import cgroups, hub, layers, network, registries, ssh, tree
 from sandbox.commands import Say, require_commands, require_root
 from sandbox.errors import BadRequest, HostNotRunning, NothingToBoot
 from sandbox.layers import Kept
@@ -130,6 +130,7 @@ class Sandbox:
     def _power_on(self, hosts: Sequence[Host]) -> None:
         if hosts:
             network.open_bridge(self.place)
+            hub.start(self.place)
             ssh.write_config(self.place, {host.name: host.address for host in self.known()})
         for host in hosts:
             host.power_on()
@@ -144,6 +145,7 @@ class Sandbox:
 
     def _leave_when_empty(self) -> None:
         if not self.running():
+            hub.stop(self.place)
             network.close_bridge(self.place)
 
 

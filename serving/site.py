@@ -89,6 +89,10 @@ class Site(Strict):
     fetch_streams: int = Field(default=16, gt=0, le=64)
     deep: bool = False
 
+    def __hash__(self) -> int:
+        """Hosts with the same settings share a plan; lists among them have no hash of their own."""
+        return hash(repr(self))
+
     @property
     def sources(self) -> list[str]:
         """Where checkpoints come from, in order: hubs by their URL, folders of the host by their path."""

@@ -1,14 +1,15 @@
 """Serves a folder of repositories: python3 -m sandbox.model_hub FOLDER [--port 0] [--state DIR] ...
 
-The first line printed is JSON: {"endpoint": "http://127.0.0.1:PORT", "cdn": "http://127.0.0.2:PORT"}. The folder named
-by --state holds faults.json, which may change while the hub runs (sandbox/model_hub/faults.py), and requests.jsonl, a
-line for each request answered: method, path, status, range [start, end), bytes sent, fault, and whether a token came.
+The first line printed is JSON: {"endpoint": "http://127.0.0.1:PORT", "cdn": "http://127.0.0.2:PORT", "pid": ...}. The
+folder named by --state holds faults.json, which may change while the hub runs (sandbox/model_hub/faults.py), and
+requests.jsonl, a line for each request answered: method, path, status, range [start, end), bytes sent, fault, token.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def main(arguments: list[str]) -> int:
         print(f"cannot listen at {options.host}:{options.port}: {problem}; choose another --port", file=sys.stderr)
         return 2
     endpoint = f"http://{options.host}:{hub.server_address[1]}"
-    print(json.dumps({"endpoint": endpoint, "cdn": context.cdn}), flush=True)
+    print(json.dumps({"endpoint": endpoint, "cdn": context.cdn, "pid": os.getpid()}), flush=True)
     hub.serve_forever()
     return 0
 

@@ -207,3 +207,8 @@ def test_combinations_that_work_are_not_refused() -> None:
     assert with_arguments({}) == []
     assert with_arguments({}, speculative_algorithm="EAGLE", moe_runner_backend="marlin") == []
     assert with_arguments({"draft": "dspark"}, speculative_algorithm="DSPARK") == []
+
+
+def test_settings_with_lists_can_be_shared_by_hosts() -> None:
+    settings = {"hub_mirrors": ["http://127.0.0.1:1"], "adopt": ["/srv/old"], "gpu_groups": [["0000:01:00.0"]]}
+    assert len({worlds.site(**settings), worlds.site(**settings), worlds.site()}) == 2
