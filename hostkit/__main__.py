@@ -44,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     checkpoints.add_argument("--remove", action="append", metavar="REPOSITORY@COMMIT", help="which nobody needs")
     checkpoints.add_argument("--models", action="append", metavar="FOLDER", help="where to look as well")
     command("start", _work, "start the active release and prove it")
+    command("check", _check, "every byte of the checkpoint that serves, beside the server")
     command("stop", _work, "stop all that the playbook started, and show that the GPUs are free")
     rollback = command("rollback", _work, "go back to the release that was good before, or to a named one")
     rollback.add_argument("release", nargs="?")
@@ -87,6 +88,8 @@ def _add_internal(command: Adder) -> None:
     command("recover", _recover, "(units) bring back what served before an activation was cut off")
     command("put-credential", _put_credential, "(playbook) a key, from standard input").add_argument("name")
     command("put-notify", _put_notify, "(playbook) whom to tell, from standard input")
+    command("came-up", _came_up, "(units) after a boot")
+    command("goes-down", _goes_down, "(units) at a shutdown")
     command("manifest", _manifest, "(playbook) what a checkpoint was checked against").add_argument("folder")
     command("put-hub-token", _put_hub_token, "(playbook) the token for gated repositories, from standard input")
     start = command("start-job", _start_job, "(playbook) start or join a job, and say its id")
@@ -188,6 +191,26 @@ def _put_notify(_: argparse.Namespace) -> int:
 
     notify.put_from_stdin()
     return 0
+
+
+def _came_up(_: argparse.Namespace) -> int:
+    from hostkit import shutdowns
+
+    print(shutdowns.came_up())
+    return 0
+
+
+def _goes_down(_: argparse.Namespace) -> int:
+    from hostkit import shutdowns
+
+    shutdowns.goes_down()
+    return 0
+
+
+def _check(_: argparse.Namespace) -> int:
+    from hostkit import console
+
+    return console.check()
 
 
 def _manifest(options: argparse.Namespace) -> int:

@@ -120,6 +120,18 @@ def _followed(kind: str, job: str) -> dict[str, Any]:
     return seen
 
 
+def check() -> int:
+    """Every byte of the active release's checkpoint; it goes on when this is interrupted."""
+    from hostkit import events, jobs, release
+
+    try:
+        folder = release.load(release.active() or "")["checkpoint"]["folder"]
+    except release.Damaged as damage:
+        print(damage, file=sys.stderr)
+        return events.REFUSED
+    return work(jobs.CHECK, {"folder": folder})
+
+
 def install(digest: str) -> int:
     """Put the files of the release that runs into /etc; refused when another one runs by now."""
     from hostkit import events, jobs, proving, release

@@ -11,10 +11,9 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hostkit import atomic
+from hostkit import atomic, intent
 from hostkit.spans import Spans
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SYNCED = re.compile(r"synced (\d+)")
 
 
@@ -31,7 +30,7 @@ def read(path: Path) -> dict[str, Known]:
     """What counts, by name of the file. A line that was cut off, or that nobody can read, counts for nothing."""
     with contextlib.suppress(OSError):
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
-        if lines and lines[0] != f"boot {_boot()}":
+        if lines and lines[0] != f"boot {intent.boot_id()}":
             lines = lines[: _synced(lines)]
         return _known(lines)
     return {}
@@ -56,15 +55,11 @@ def _known(lines: list[str]) -> dict[str, Known]:
     return found
 
 
-def _boot() -> str:
-    return _BOOT_ID.read_text().strip()
-
-
 class Journal:
     """Writes the journal anew from what is known, then a line at a time. Lines are single writes, from any thread."""
 
     def __init__(self, path: Path, known: dict[str, Known]) -> None:
-        lines = [f"boot {_boot()}"]
+        lines = [f"boot {intent.boot_id()}"]
         for name, one in known.items():
             lines.append(f"file {one.digest} {name}")
             lines += [f"span {start} {end} {name}" for start, end in one.spans]

@@ -18,7 +18,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hostkit import gpus, hold, integrity, intent, ours, paths, processes, stamps, started, systemd, unmanaged
+from hostkit import (
+    gpus,
+    hold,
+    integrity,
+    intent,
+    ours,
+    paths,
+    processes,
+    stamps,
+    started,
+    systemd,
+    under_way,
+    unmanaged,
+)
 
 Answer = TypeVar("Answer")
 
@@ -80,7 +93,8 @@ def inspect(request: dict[str, Any]) -> dict[str, Any]:
         "last_good": _link_name(paths.LAST_GOOD),
         "engines": _engines(),
         "checkpoints": _checkpoints(Path(request["models"])),
-        "jobs": jobs(),
+        "jobs": (under := jobs()),
+        "progress": {kind: event for kind in under if (event := under_way.last_event(kind))},
         "intent": intent.read(),
         "hold": hold.read(),
         "records": _documents(paths.RECORDS.glob("*.json"), key=lambda path: path.stem),
@@ -196,7 +210,7 @@ def _packages(names: list[str]) -> dict[str, str]:
 def _units() -> dict[str, Any]:
     if not BOOTED:
         return {}
-    shown = systemd.show(*ours.services(), paths.TARGET, paths.BOOT_UNIT)
+    shown = systemd.show(*ours.services(), paths.TARGET, paths.BOOT_UNIT, paths.CHECK_UNIT)
     keys = (
         "load",
         "active",
@@ -218,9 +232,7 @@ def _jobs() -> list[str]:
     """Kinds of the jobs under way: a run joins them, and decides nothing on what they are about to change."""
     if not BOOTED:
         return []
-    lines = systemd.run("systemctl", "list-units", "--plain", "--no-legend", "sglang-job-*.service", check=False)
-    names = [line.split()[0] for line in lines.splitlines() if line.split()]
-    return [name.removeprefix("sglang-job-").removesuffix(".service") for name in names]
+    return under_way.kinds()
 
 
 def _listeners(listening: list[unmanaged.Listening]) -> list[dict[str, Any]]:

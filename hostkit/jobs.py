@@ -31,7 +31,14 @@ _BESIDE = (CHECKPOINT, CHECK)
 _PROPERTIES = {
     # A login has its proxy from there, and services have not.
     CHECKPOINT: ("EnvironmentFile=-/etc/environment",),
-    CHECK: ("Nice=19", "IOSchedulingClass=idle", "CPUWeight=idle"),
+    # The server goes first; and whoever is told of failures is told when a file turns out bad.
+    CHECK: (
+        "Nice=19",
+        "IOSchedulingClass=idle",
+        "CPUWeight=idle",
+        f"LogNamespace={paths.JOURNAL_NAMESPACE}",
+        f"OnFailure={paths.NOTIFIER.replace('@', '@sglang-job-check.service')}",
+    ),
 }
 _KEPT = 5
 

@@ -4,18 +4,25 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hostkit import contents, events, stamps
+from hostkit import client, contents, events, ours, release, stamps, systemd
 from hostkit.events import Progress, Result
+
+_STARTS_WITHIN_S = 3600
 
 
 def deep(request: dict[str, Any], progress: Progress) -> Result:
-    """request: {"folder"}. Every byte against the hashes of the last full check; the page cache is left as it was."""
+    """Every byte against the hashes of the last full check; the page cache is left as it was.
+
+    request: {"folder", "behind_servers": wait until those that are starting are ready}.
+    """
     folder = Path(request["folder"])
+    if request.get("behind_servers"):
+        _wait_for_servers(progress)
     stamp = stamps.read(folder)
     if stamp is None:
         return Result(events.REFUSED, f"{folder} was never checked: run the playbook")
     damaged = damage(folder, stamp["manifest"], progress, drop=True)
-    if not damaged:
+    if not damaged or stamps.read(folder) != stamp:  # replaced meanwhile, and checked then
         return Result(events.OK, f"{folder}: {len(stamp['manifest'])} files, every byte as it should be")
     stamps.remove(folder)
     what = "; ".join(f"{folder}/{name} {problem}" for name, problem in damaged.items())
@@ -28,6 +35,23 @@ def damage(folder: Path, files: dict[str, Any], progress: Progress, drop: bool =
     counter = _Counter(sum(file["size"] for file in files.values()), progress)
     found = contents.problems({folder / name: expected for name, expected in files.items()}, counter.add, drop)
     return {str(path.relative_to(folder)): problem for path, problem in found if problem}
+
+
+def _wait_for_servers(progress: Progress) -> None:
+    """A start reads the same files from the same disk, and has somebody waiting for it."""
+    deadline = time.monotonic() + _STARTS_WITHIN_S
+    while time.monotonic() < deadline and (
+        starting := [name for name, unit in ours.units().items() if _starts(name, unit)]
+    ):
+        progress.tell("waiting", f"{starting[0]} starts")
+        time.sleep(5)
+
+
+def _starts(service: str, unit: dict[str, Any]) -> bool:
+    if systemd.show(service)[service].active not in ("active", "activating"):
+        return False
+    ready = unit.get("checks", {}).get("ready", "/health")
+    return client.status(client.Server(release.base_url(unit)), ready, 5.0) != 200
 
 
 class _Counter:

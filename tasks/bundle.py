@@ -24,6 +24,7 @@ LOOK_MODULES = (
     "identify",
     "owner",
     "unmanaged",
+    "under_way",
     "integrity",
     "started",
     "inspection",
