@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hostkit import acceptance, events, jobs, paths, processes, stamps, verify
+from hostkit import acceptance, events, jobs, paths, processes, stamps
 from hostkit.events import Progress, Result
 
 USUAL = Path("/srv/models")
@@ -98,7 +98,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _revision(folder: Path, needed: dict[Path, list[str]]) -> Revision:
-    state = _STATES.get(folder.suffix) or ("not checked" if verify.is_verified(folder) else "checked")
+    state = _STATES.get(folder.suffix) or ("not checked" if stamps.is_verified(folder) else "checked")
     seen = [path.lstat() for path in folder.rglob("*")]
     taken = [(info.st_blocks * 512, info.st_nlink) for info in seen if not stat.S_ISDIR(info.st_mode)]
     users = [*needed.get(folder, []), *_users(folder)]
