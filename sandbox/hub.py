@@ -17,6 +17,7 @@ from pathlib import Path
 
 from sandbox import network
 from sandbox.errors import HubDidNotStart
+from sandbox.model_hub.running import Running
 from sandbox.place import Place, replace
 from sandbox.processes import Process
 
@@ -35,6 +36,14 @@ def endpoint(place: Place) -> str | None:
     if _process(place) is None:
         return None
     return str(json.loads((folder(place) / "running.json").read_text())["endpoint"])
+
+
+def running(place: Place) -> Running:
+    """The hub that runs, to set its faults and to see what it served. Raises HubDidNotStart."""
+    url = endpoint(place)
+    if url is None:
+        raise HubDidNotStart(_log(place))
+    return Running(url, folder(place))
 
 
 def start(place: Place) -> None:
