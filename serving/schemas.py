@@ -133,6 +133,10 @@ class Server(Shape):
         return sum(self.gpus.values()) / 1024
 
 
+def _span(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 180 else f"{seconds:.0f} s"
+
+
 class Event(Shape):
     """One line of progress. percent 0 to 100 and eta_s only where they are known."""
 
@@ -146,8 +150,11 @@ class Event(Shape):
 
     def __str__(self) -> str:
         percent = "" if self.percent is None else f"{self.percent:.0f} %, "
-        left = "" if self.eta_s is None else f", about {self.eta_s:.0f} s left"
-        return f"{percent}{self.message}{left}"
+        return f"{percent}{self.message}{self.left}"
+
+    @property
+    def left(self) -> str:
+        return "" if self.eta_s is None else f", about {_span(self.eta_s)} left"
 
 
 class HostState(Shape):
