@@ -41,14 +41,20 @@ def fetch(
         stream.stop()
     for thread in threads:
         thread.join()
+    if isinstance(shelf.failure, DiskFull):
+        raise _full(partial, shelf.left)
     if shelf.failure:
         raise shelf.failure
 
 
 def _refuse_full_disk(partial: Partial, needed: int) -> None:
-    free = shutil.disk_usage(partial.folder).free
-    if free < needed + min(_SPARE, needed):
-        raise DiskFull(f"{needed / 1e9:.1f} GB are missing, {free / 1e9:.1f} GB are free on {partial.folder.parent}")
+    if shutil.disk_usage(partial.folder).free < needed + min(_SPARE, needed):
+        raise _full(partial, needed)
+
+
+def _full(partial: Partial, needed: int) -> DiskFull:
+    free, place = shutil.disk_usage(partial.folder).free, partial.folder.parent
+    return DiskFull(f"{needed / 1e9:.3f} GB are missing, {free / 1e9:.3f} GB are free on the disk of {place}")
 
 
 def _started(body: object) -> list[threading.Thread]:
