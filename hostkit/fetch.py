@@ -21,6 +21,7 @@ _HASHERS = 8
 _UNNOTED = 32 << 20  # bytes that all streams together may have received without a line in the journal
 _SPARE = 1 << 30  # bytes to leave free
 _RATE_OVER_S = 10.0
+_TOLD = 100  # each hundredth of the time so far, once a second at the most
 
 
 def fetch(
@@ -79,14 +80,17 @@ def _over_within(shelf: Shelf, seconds: float) -> bool:
 
 def _watch(shelf: Shelf, receivers: list[Stream], progress: Progress) -> None:
     """Tell how far it is, wake streams that got stuck, and end it when nothing comes from anywhere."""
-    rate = _Rate()
+    rate, began, told = _Rate(), time.monotonic(), 0.0
     while not _over_within(shelf, 1.0):
         for stream in receivers:
             stream.wake()
         silent_s = time.monotonic() - shelf.grown
         if silent_s > shelf.limits.patience_s:
             shelf.fail(GivenUp(f"nothing came for {silent_s:.0f} s: {shelf.last_trouble or 'no source answers'}"))
-        _tell(shelf, rate, progress)
+        elapsed_s = time.monotonic() - began
+        if elapsed_s - told >= elapsed_s / _TOLD:
+            told = elapsed_s
+            _tell(shelf, rate, progress)
 
 
 class _Rate:
