@@ -21,6 +21,7 @@ pytestmark = pytest.mark.host
 
 WEIGHTS = "model.safetensors"
 TOKEN = "hf_0123456789abcdefghij"
+_FOUND = f"[h]{TOKEN[1:]}"  # as a pattern, which does not find itself
 REPOSITORY = TINY.rpartition("/")[0]
 # All that is known of a checkpoint: its files, and that they were checked.
 GONE = f"rm -rf {REPOSITORY} /var/lib/sglang/checkpoints"
@@ -50,9 +51,12 @@ def is_whole(host: Host) -> bool:
     return found == wanted
 
 
-def wait_until_it_comes(host: Host) -> None:
-    """Until the file is fetched in part."""
-    host.run(["timeout", "60", "sh", "-c", f"until test -e {TINY}.incomplete/{WEIGHTS}; do sleep 0.05; done"])
+def begin(host: Host, project: Path, *words: str) -> subprocess.Popen[str]:
+    """A deploy that fetches by now, of the largest file a part."""
+    controller = simulated.begin(host, project, "old", *words)
+    while host.shell(f"test -s {TINY}.incomplete/{WEIGHTS}").returncode:
+        assert controller.poll() is None, controller.communicate()
+    return controller
 
 
 def test_all_that_passes_is_overcome_in_one_deploy(old: Host, project: Path, models: Running) -> None:
@@ -107,16 +111,15 @@ def test_a_gated_repository_comes_with_a_token_that_nobody_sees(
     token.chmod(0o600)
     models.set_faults({"fault": "gated", "token": TOKEN}, SLOW)
     words = ("--data", f"hub_token_file={token}")
-    controller = simulated.begin(old, project, "old", *words)
-    wait_until_it_comes(old)
-    seen = old.shell(f"grep -las {TOKEN} /proc/[0-9]*/cmdline /proc/[0-9]*/environ").stdout
+    controller = begin(old, project, *words)
+    seen = old.shell(f"grep -las {_FOUND} /proc/[0-9]*/cmdline /proc/[0-9]*/environ").stdout
     shown = controller.communicate(timeout=120)[1]
     assert controller.returncode == 0, shown
     assert TOKEN not in seen + shown
     assert not seen, "neither an argument nor the environment of a process"
     assert is_whole(old)
     assert not any(request["token"] for request in models.requests(side="cdn"))
-    found = old.shell(f"grep -rls {TOKEN} /run /etc /var/lib/sglang /var/log /root; stat -c %a /etc/sglang/hub-token")
+    found = old.shell(f"grep -rls {_FOUND} /run /etc /var/lib/sglang /var/log /root; stat -c %a /etc/sglang/hub-token")
     assert found.stdout.split() == ["/etc/sglang/hub-token", "600"]
     # It goes when it is no longer named.
     assert deploy(old, project).code == 0
@@ -149,8 +152,7 @@ def test_a_fetch_outlives_its_controller_and_the_next_run_finds_it_whole(
     old: Host, project: Path, models: Running
 ) -> None:
     models.set_faults(SLOW)
-    controller = simulated.begin(old, project, "old")
-    wait_until_it_comes(old)
+    controller = begin(old, project)
     controller.send_signal(signal.SIGKILL)
     controller.communicate()
     second = simulated.begin(old, project, "old")
@@ -165,8 +167,7 @@ def test_a_power_cut_in_the_middle_is_made_good_by_the_next_run(
     sandbox: Sandbox, old: Host, project: Path, models: Running
 ) -> None:
     models.set_faults(SLOW)
-    controller = simulated.begin(old, project, "old")
-    wait_until_it_comes(old)
+    controller = begin(old, project)
     sandbox.powercut(old.name)
     controller.communicate()
     assert controller.returncode != 0
@@ -185,8 +186,7 @@ def test_a_disk_that_fills_up_meanwhile_is_said_and_what_came_is_kept(
     models.set_faults(SLOW)
     old.shell("mount -t tmpfs -o size=2M,mode=755 tmpfs /srv/models", check=True)
     try:
-        controller = simulated.begin(old, project, "old")
-        wait_until_it_comes(old)
+        controller = begin(old, project)
         old.shell("head -c 3M /dev/zero >/srv/models/in-the-way")
         shown = controller.communicate(timeout=120)[1]
         assert controller.returncode != 0
