@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from hostkit import streams
 from hostkit.events import Progress
 from hostkit.partial import Partial
-from hostkit.shelf import GivenUp, Limits, Shelf
+from hostkit.shelf import Shelf
 from hostkit.sources import Source
 from hostkit.streams import DiskFull, Hasher, Stream
+from hostkit.ways import GivenUp, Limits
 
 _HASHERS = 8
 _UNNOTED = 32 << 20  # bytes that all streams together may have received without a line in the journal

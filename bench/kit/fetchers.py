@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -102,7 +103,9 @@ def curl(root: Path, endpoint: str, files: Mapping[str, Any]) -> Fetcher:
 
 
 def aria2(root: Path, endpoint: str, files: Mapping[str, Any]) -> Fetcher:
-    """aria2 with several connections a file; it checks the hash itself."""
+    """aria2 with several connections a file; it checks the hash itself. Raises timed.Failed where it is missing."""
+    if not shutil.which("aria2c"):
+        raise timed.Failed("aria2c is missing: apt-get install aria2")
     folder = _folder(root)
     lines = [
         f"{endpoint}/{REPOSITORY}/resolve/main/{name}\n out={name}\n checksum=sha-256={file['sha256']}\n"
