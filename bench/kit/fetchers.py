@@ -48,8 +48,7 @@ class Fetcher:
     @property
     def there(self) -> int:
         """Bytes that it has on disk."""
-        paths = [path for path in self.folder.parent.rglob("*") if path.is_file()]
-        return sum(path.stat().st_blocks for path in paths) * 512
+        return sum(map(_blocks, self.folder.parent.rglob("*"))) * 512
 
 
 class Running:
@@ -81,6 +80,13 @@ class Running:
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self._log.close()
+
+
+def _blocks(path: Path) -> int:
+    try:
+        return path.lstat().st_blocks
+    except FileNotFoundError:  # renamed meanwhile
+        return 0
 
 
 def ours(root: Path, endpoint: str, files: Mapping[str, Any]) -> Fetcher:
