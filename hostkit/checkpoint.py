@@ -9,18 +9,12 @@ import os
 import shutil
 import time
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
-from hostkit import adopt, atomic, events, partial, stamps, verify
-from hostkit.contents import Expected
+from hostkit import adopt, atomic, events, partial, requested, stamps, verify
 from hostkit.events import Progress, Result
-
-Files = dict[str, Expected]
-
-
-class Refused(Exception):
-    """It cannot be brought; the message says why and what to do."""
+from hostkit.requested import Files, Refused
 
 
 def bring(request: dict[str, Any], progress: Progress) -> Result:
@@ -28,12 +22,10 @@ def bring(request: dict[str, Any], progress: Progress) -> Result:
 
     request: folder, repository, revision; files {name: {size, sha256 or git_blob_id}}, null: as the hub lists them;
     sources: hubs, and folders by their absolute path, in order; adopt: folders; token_file: path or null; streams;
-    deep: check files again that have not changed; limits: see shelf.Limits, for tests.
+    deep: check files again that have not changed; limits: see ways.Limits, for tests.
     """
     try:
-        files = request["files"] or _listed(request)
-        _refuse_names(files)
-        return _brought(Path(request["folder"]), files, request, progress)
+        return _brought(Path(request["folder"]), requested.files(request), request, progress)
     except (Refused, partial.Busy) as refusal:
         return Result(events.REFUSED, str(refusal))
 
@@ -78,69 +70,24 @@ def _replaced(
 
 
 def _fill(opened: partial.Partial, request: dict[str, Any], progress: Progress) -> None:
-    found = {part.name: path for part in opened.parts if (path := _adoptable(part, request))}
+    found = {part.name: path for part in opened.parts if (path := requested.adoptable(part, request))}
     copies = adopt.adopt(opened, found, progress)
     if all(part.whole for part in opened.parts):
         return
-    from hostkit import fetch, shelf, sources, streams
+    from hostkit import fetch, sources, streams, ways
 
-    places = [_source(place, opened, request) for place in request["sources"]]
+    places = [requested.source(place, opened, request) for place in request["sources"]]
     local: Sequence[sources.Source] = [sources.Folder("adopt", copies)] if copies else []
-    ways: dict[str, Sequence[sources.Source]] = {
+    routes: dict[str, Sequence[sources.Source]] = {
         part.name: [*(local if part.name in copies else []), *places] for part in opened.parts
     }
-    limits = shelf.Limits(**request.get("limits", {}))
+    limits = ways.Limits(**request.get("limits", {}))
     try:
-        fetch.fetch(opened, ways, request["streams"], limits, progress)
+        fetch.fetch(opened, routes, request["streams"], limits, progress)
     except streams.DiskFull as full:
         raise Refused(f"{full}; free the difference and run again: what was fetched is kept") from None
-    except shelf.GivenUp as problem:
+    except ways.GivenUp as problem:
         raise Refused(f"{problem}. Run again: what was fetched is kept") from None
-
-
-def _adoptable(part: partial.Part, request: dict[str, Any]) -> Path | None:
-    return None if part.whole else adopt.find(request["adopt"], request["repository"], request["revision"], part)
-
-
-def _source(place: str, opened: partial.Partial, request: dict[str, Any]) -> Any:
-    from hostkit import sources
-
-    if place.startswith("/"):
-        found = {
-            part.name: adopt.find([place], request["repository"], request["revision"], part) for part in opened.parts
-        }
-        return sources.Folder(place, {name: path for name, path in found.items() if path})
-    return sources.Hub(place, request["repository"], request["revision"], _token(request))
-
-
-def _listed(request: dict[str, Any]) -> Files:
-    """As the first hub lists them that does. Raises Refused."""
-    from hostkit import listing
-
-    problems = []
-    for hub in [place for place in request["sources"] if not place.startswith("/")]:
-        try:
-            found: Files = listing.listing(hub, request["repository"], request["revision"], _token(request))["files"]
-            return found
-        except listing.NoListing as problem:
-            problems.append(str(problem))
-    raise Refused("; ".join(problems) or "its files are unknown, and hub_mirrors names no hub: make manifest")
-
-
-def _token(request: dict[str, Any]) -> str | None:
-    """From a file of root's: it is on no command line, in no environment and in no request."""
-    path = request["token_file"]
-    try:
-        return Path(path).read_text().strip() if path else None
-    except OSError as error:
-        raise Refused(f"{path} cannot be read: {error.strerror}") from None
-
-
-def _refuse_names(files: Files) -> None:
-    for name in files:
-        parts = PurePosixPath(name).parts
-        if not parts or name.startswith("/") or ".." in parts or parts[0] == partial.OWN or not name.isprintable():
-            raise Refused(f"the manifest names {name!r}, which is no file below the checkpoint's folder")
 
 
 def _refuse_half(opened: partial.Partial, names: set[str]) -> None:

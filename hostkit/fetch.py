@@ -13,14 +13,16 @@ from collections.abc import Sequence
 from hostkit import streams
 from hostkit.events import Progress
 from hostkit.partial import Partial
-from hostkit.shelf import GivenUp, Limits, Shelf
+from hostkit.shelf import Shelf
 from hostkit.sources import Source
 from hostkit.streams import DiskFull, Hasher, Stream
+from hostkit.ways import GivenUp, Limits
 
 _HASHERS = 8
 _UNNOTED = 32 << 20  # bytes that all streams together may have received without a line in the journal
 _SPARE = 1 << 30  # bytes to leave free
 _RATE_OVER_S = 10.0
+_TOLD = 100  # each hundredth of the time so far, once a second at the most
 
 
 def fetch(
@@ -41,14 +43,20 @@ def fetch(
         stream.stop()
     for thread in threads:
         thread.join()
+    if isinstance(shelf.failure, DiskFull):
+        raise _full(partial, shelf.left)
     if shelf.failure:
         raise shelf.failure
 
 
 def _refuse_full_disk(partial: Partial, needed: int) -> None:
-    free = shutil.disk_usage(partial.folder).free
-    if free < needed + min(_SPARE, needed):
-        raise DiskFull(f"{needed / 1e9:.1f} GB are missing, {free / 1e9:.1f} GB are free on {partial.folder.parent}")
+    if shutil.disk_usage(partial.folder).free < needed + min(_SPARE, needed):
+        raise _full(partial, needed)
+
+
+def _full(partial: Partial, needed: int) -> DiskFull:
+    free, place = shutil.disk_usage(partial.folder).free, partial.folder.parent
+    return DiskFull(f"{needed / 1e9:.3f} GB are missing, {free / 1e9:.3f} GB are free on the disk of {place}")
 
 
 def _started(body: object) -> list[threading.Thread]:
@@ -73,14 +81,17 @@ def _over_within(shelf: Shelf, seconds: float) -> bool:
 
 def _watch(shelf: Shelf, receivers: list[Stream], progress: Progress) -> None:
     """Tell how far it is, wake streams that got stuck, and end it when nothing comes from anywhere."""
-    rate = _Rate()
+    rate, began, told = _Rate(), time.monotonic(), 0.0
     while not _over_within(shelf, 1.0):
         for stream in receivers:
             stream.wake()
         silent_s = time.monotonic() - shelf.grown
         if silent_s > shelf.limits.patience_s:
             shelf.fail(GivenUp(f"nothing came for {silent_s:.0f} s: {shelf.last_trouble or 'no source answers'}"))
-        _tell(shelf, rate, progress)
+        elapsed_s = time.monotonic() - began
+        if elapsed_s - told >= elapsed_s / _TOLD:
+            told = elapsed_s
+            _tell(shelf, rate, progress)
 
 
 class _Rate:

@@ -3,68 +3,14 @@
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from hostkit.partial import Part, Partial
+from hostkit.partial import Partial
 from hostkit.sources import NoGood, Source, Trouble
+from hostkit.ways import GivenUp, Limits, Wanted
 
 # Pieces get smaller towards the end, so that all streams end together; within these bounds, in bytes.
 _LEAST, _MOST = 8 << 20, 256 << 20
-_TRIES = 3  # at one source without a byte, while there is another one
-_WRONG = 2  # copies with wrong content that a source may give of one file
-
-
-@dataclass(frozen=True)
-class Limits:
-    """silence_s: no byte comes for so long; slow_s: no block of _BLOCK does. Then the connection is made anew.
-
-    patience_s: no byte comes from anywhere for so long; then the fetch ends. pause_s: the first pause after a failure,
-    doubled up to longest_pause_s. sync_s: how much of the work a power cut may take.
-    """
-
-    silence_s: float = 30.0
-    slow_s: float = 60.0
-    patience_s: float = 900.0
-    pause_s: float = 1.0
-    longest_pause_s: float = 60.0
-    sync_s: float = 5.0
-
-
-class GivenUp(Exception):
-    """The rest cannot be had from any source."""
-
-
-@dataclass
-class Wanted:
-    """A file and its way through the sources. `ranged`: whether the source gives parts of it, None: not known yet."""
-
-    part: Part
-    sources: list[Source]
-    ranged: bool | None = None
-    streams: int = 0
-    failures: int = 0
-    not_before: float = 0.0
-    refusals: dict[str, str] = field(default_factory=dict)
-    givers: set[str] = field(default_factory=set)
-    wrong: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def source(self) -> Source:
-        return self.sources[0]
-
-    def move_on(self) -> None:
-        """The next source has its turn; this one again after the others."""
-        self.sources.append(self.sources.pop(0))
-        self.ranged, self.failures = None, 0
-
-    def refuse(self, source: Source, why: str) -> None:
-        """Not from there any more. Raises GivenUp when nowhere is left."""
-        self.refusals[source.name] = why
-        self.sources = [one for one in self.sources if one.name != source.name]
-        self.ranged, self.failures = None, 0
-        if not self.sources:
-            told = "; ".join(f"{name} {reason}" for name, reason in self.refusals.items())
-            raise GivenUp(f"{self.part.name} cannot be had: {told}")
 
 
 @dataclass
@@ -128,7 +74,9 @@ class Shelf:
         return None
 
     def _is_ready(self, wanted: Wanted, now: float) -> bool:
-        if wanted.part.whole or now < max(wanted.not_before, self._busy_until.get(wanted.source.name, 0.0)):
+        if wanted.part.whole or not wanted.sources:
+            return False
+        if now < max(wanted.not_before, self._busy_until.get(wanted.source.name, 0.0)):
             return False
         return wanted.ranged is True or not wanted.streams  # until it is known, one stream finds out
 
@@ -143,7 +91,7 @@ class Shelf:
     def opened(self, piece: Piece, ranged: bool) -> None:
         """The source has answered: now it is known whether others may get other parts meanwhile."""
         with self.changed:
-            if piece.wanted.source is piece.source:
+            if piece.wanted.asks(piece.source):
                 piece.wanted.ranged = ranged
             if not ranged:  # the rest comes anyway; what another stream is about to write is left to it
                 taken, size = piece.wanted.part.taken, piece.wanted.part.size
@@ -183,7 +131,7 @@ class Shelf:
         with self.changed:
             self.last_trouble = f"{piece.source.name} {trouble}"
             wanted = piece.wanted
-            if wanted.source is not piece.source:
+            if not wanted.asks(piece.source):
                 return
             wanted.failures += 1
             pause = min(self.limits.longest_pause_s, self.limits.pause_s * 2 ** (wanted.failures - 1))
@@ -192,9 +140,7 @@ class Shelf:
                 self._busy_until[piece.source.name] = until
             else:
                 wanted.not_before = until
-            if len(wanted.sources) > 1 and (wanted.failures >= _TRIES or trouble.busy):
-                wanted.not_before = 0.0
-                wanted.move_on()
+            wanted.failed(trouble.busy)
 
     def wrong(self, wanted: Wanted) -> None:
         """All bytes came, and they are not those of the manifest: fetched again, from elsewhere where that is possible.
@@ -203,10 +149,5 @@ class Shelf:
         """
         with self.changed:
             self.partial.drop(wanted.part)
-            givers, wanted.givers = wanted.givers, set()
-            for source in list(wanted.sources):
-                if source.name in givers:
-                    wanted.wrong[source.name] = wanted.wrong.get(source.name, 0) + 1
-                    if wanted.wrong[source.name] >= _WRONG or len(wanted.sources) > 1:
-                        wanted.refuse(source, "gives other content than the manifest says")
+            wanted.was_wrong()
             self.changed.notify_all()

@@ -7,8 +7,9 @@ import time
 from dataclasses import dataclass
 
 from hostkit import contents
-from hostkit.shelf import Piece, Shelf, Wanted
+from hostkit.shelf import Piece, Shelf
 from hostkit.sources import Body, NoGood, Trouble
+from hostkit.ways import Wanted
 from hostkit.web import Client
 
 _BLOCK = 512 << 10  # bytes that are received at once

@@ -19,7 +19,7 @@ def deep(request: dict[str, Any], progress: Progress) -> Result:
     if request.get("behind_servers"):
         _wait_for_servers(progress)
     stamp = stamps.read(folder)
-    if stamp is None:
+    if stamp is None or "manifest" not in stamp:  # one of an earlier playbook has none
         return Result(events.REFUSED, f"{folder} was never checked: run the playbook")
     damaged = damage(folder, stamp["manifest"], progress, drop=True)
     if not damaged or stamps.read(folder) != stamp:  # replaced meanwhile, and checked then

@@ -34,9 +34,13 @@ def _name(plan: Plan, on_host: fetching.OnHost) -> str:
     what = f"{checkpoint.repository}@{checkpoint.revision}"
     if not on_host.missing:
         return f"Check {what}: {checkpoint.size_gb} GB, every byte"
-    there = f", {on_host.begun / 1e9:.1f} GB of it are there" if on_host.begun else ""
+    there = f", {_shown(on_host.begun)} of it are there" if on_host.begun else ""
     places = [*(["folders of this host"] if plan.wanted.site.adopt else []), *plan.wanted.site.sources]
-    return f"Fetch {what}: {on_host.missing / 1e9:.3f} GB from {', '.join(places)}{there}"
+    return f"Fetch {what}: {_shown(on_host.missing)} from {', '.join(places)}{there}"
+
+
+def _shown(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
 
 
 def _request(plan: Plan) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -47,8 +48,7 @@ class Fetcher:
     @property
     def there(self) -> int:
         """Bytes that it has on disk."""
-        paths = [path for path in self.folder.parent.rglob("*") if path.is_file()]
-        return sum(path.stat().st_blocks for path in paths) * 512
+        return sum(map(_blocks, self.folder.parent.rglob("*"))) * 512
 
 
 class Running:
@@ -82,6 +82,13 @@ class Running:
         self._log.close()
 
 
+def _blocks(path: Path) -> int:
+    try:
+        return path.lstat().st_blocks
+    except FileNotFoundError:  # renamed meanwhile
+        return 0
+
+
 def ours(root: Path, endpoint: str, files: Mapping[str, Any]) -> Fetcher:
     place = Place(root)
     (root / "job").mkdir(parents=True)
@@ -102,7 +109,9 @@ def curl(root: Path, endpoint: str, files: Mapping[str, Any]) -> Fetcher:
 
 
 def aria2(root: Path, endpoint: str, files: Mapping[str, Any]) -> Fetcher:
-    """aria2 with several connections a file; it checks the hash itself."""
+    """aria2 with several connections a file; it checks the hash itself. Raises timed.Failed where it is missing."""
+    if not shutil.which("aria2c"):
+        raise timed.Failed("aria2c is missing: apt-get install aria2")
     folder = _folder(root)
     lines = [
         f"{endpoint}/{REPOSITORY}/resolve/main/{name}\n out={name}\n checksum=sha-256={file['sha256']}\n"

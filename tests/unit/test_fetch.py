@@ -3,11 +3,14 @@
 import json
 import os
 import shutil
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+import requests
 
 from hostkit import events
 from sandbox.model_hub.running import Hub
@@ -293,6 +296,41 @@ def test_a_fetch_that_was_killed_goes_on_where_it_was(
         assert 0 < first < total(files)
         # 4 streams x 2 MiB without a line, and what the hub had sent into buffers.
         assert slow.sent() - total(files) < 4 * 2 * MIB + 4 * MIB
+
+
+class _Proxy(BaseHTTPRequestHandler):
+    """Fetches what it is asked for, and remembers the hosts."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        headers = {name: value for name, value in self.headers.items() if name != "Host"}
+        answer = requests.get(self.path, headers=headers, allow_redirects=False, timeout=9, proxies={"http": ""})
+        self.send_response(answer.status_code)
+        for name in ("Location", "Content-Range"):
+            if name in answer.headers:
+                self.send_header(name, answer.headers[name])
+        self.send_header("Content-Length", str(len(answer.content)))
+        self.end_headers()
+        self.wfile.write(answer.content)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing: the test looks at `asked`."""
+
+
+def test_the_proxy_of_the_environment_is_used(
+    place: Place, hub: Hub, files: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Proxy) as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.server_address[1]}")
+        monkeypatch.setenv("no_proxy", "")
+        result = place.bring(files, hub.endpoint)
+        proxy.shutdown()
+    assert result.code == 0, result.message
+    assert place.is_whole(files)
+    assert len(_Proxy.asked) >= len([name for name, file in files.items() if file["size"]])
 
 
 def test_two_fetches_at_once_are_one_and_a_refusal(
