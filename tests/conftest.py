@@ -55,9 +55,13 @@ def served(sandbox: Sandbox) -> Iterator[tuple[Host, playbook.Run]]:
 
 @pytest.fixture
 def host(served: tuple[Host, playbook.Run]) -> Host:
-    """The shared host, served."""
-    assert served[1].code == 0, served[1].text
-    return served[0]
+    """The shared host, served; where an earlier test failed and left it stopped, it is served again."""
+    host, run = served
+    assert run.code == 0, run.text
+    if host.run(["systemctl", "is-active", "--quiet", "sglang-server"], check=False).returncode:
+        again = playbook.deploy(host)
+        assert again.code == 0, again.text
+    return host
 
 
 @pytest.fixture(scope="session")
