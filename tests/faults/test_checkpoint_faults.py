@@ -29,14 +29,20 @@ SLOW = {"fault": "slow", "file": WEIGHTS, "rate": 150_000}  # 5 s for the file
 
 
 @pytest.fixture
-def models(old: Host) -> Iterator[Running]:
-    """The sandbox's hub, without faults; the host serves, and its checkpoint is gone."""
+def faultless(old: Host) -> Iterator[Running]:
+    """The sandbox's hub, without faults; the host serves."""
     running = hub.running(old.place)
     running.set_faults()
     running.forget()
-    old.shell(GONE, check=True)
     yield running
     running.set_faults()
+
+
+@pytest.fixture
+def models(old: Host, faultless: Running) -> Running:
+    """The hub, and the host's checkpoint is gone."""
+    old.shell(GONE, check=True)
+    return faultless
 
 
 def deploy(host: Host, project: Path, *words: str) -> playbook.Run:
@@ -78,25 +84,21 @@ def test_all_that_passes_is_overcome_in_one_deploy(old: Host, project: Path, mod
     assert main_pid(old) == pid
 
 
-@pytest.mark.parametrize(
-    ("rule", "what", "remedy"),
-    [
-        ({"fault": "wrong-bytes", "file": WEIGHTS}, "gives other content than the manifest says", "Run again"),
-        ({"fault": "wrong-length", "file": WEIGHTS}, "has 821680 bytes instead of 822680", "Run again"),
-        ({"fault": "gated", "token": TOKEN}, "lets nobody read", "hub_token_file"),
-    ],
-    ids=["wrong bytes", "wrong length", "gated"],
-)
-def test_what_does_not_pass_is_refused_and_the_next_run_is_whole(
-    old: Host, project: Path, models: Running, rule: dict[str, Any], what: str, remedy: str
-) -> None:
+NO_WAY_ROUND: list[tuple[dict[str, Any], str, str]] = [
+    ({"fault": "wrong-bytes", "file": WEIGHTS}, "gives other content than the manifest says", "Run again"),
+    ({"fault": "wrong-length", "file": WEIGHTS}, "has 821680 bytes instead of 822680", "Run again"),
+    ({"fault": "gated", "token": TOKEN}, "lets nobody read", "hub_token_file"),
+]
+
+
+def test_what_does_not_pass_is_refused_and_the_next_run_is_whole(old: Host, project: Path, models: Running) -> None:
     pid = main_pid(old)
-    models.set_faults(rule)
-    run = deploy(old, project)
-    assert simulated.code(run) == 2, run.text
-    [line] = {line for line in run.lines_with(what) if "code 2" in line} or {run.text}
-    assert remedy in line
-    assert old.shell(f"ls {TINY}").returncode != 0, "nothing takes its place before all of it is right"
+    for rule, what, remedy in NO_WAY_ROUND:
+        models.set_faults(rule)
+        run = deploy(old, project)
+        assert simulated.code(run) == 2, run.text
+        assert remedy in run.lines_with(what)[-1], run.text
+        assert old.shell(f"ls {TINY}").returncode != 0, "nothing takes its place before all of it is right"
     assert (main_pid(old), simulated.serving(old)) == (pid, "old")
     models.set_faults()
     assert deploy(old, project).code == 0
@@ -200,14 +202,14 @@ def test_a_disk_that_fills_up_meanwhile_is_said_and_what_came_is_kept(
         assert is_whole(old)
     finally:
         old.shell(f"umount /srv/models; {GONE}", check=True)
-    assert deploy(old, project).code == 0
 
 
 def test_a_file_that_was_tampered_with_is_set_aside_and_fetched_alone(
-    old: Host, project: Path, models: Running
+    old: Host, project: Path, faultless: Running
 ) -> None:
-    assert deploy(old, project).code == 0
-    models.forget()
+    if not is_whole(old):
+        assert deploy(old, project).code == 0
+    faultless.forget()
     pid = main_pid(old)
     old.shell(f"printf x | dd of={TINY}/{WEIGHTS} bs=1 seek=1000 conv=notrunc; truncate -s 99 {TINY}/config.json")
     # Until then no release starts from it.
@@ -217,7 +219,7 @@ def test_a_file_that_was_tampered_with_is_set_aside_and_fetched_alone(
     run = deploy(old, project)
     assert run.code == 0, run.text
     assert is_whole(old)
-    assert {request["file"] for request in models.requests() if request["range"]} == {WEIGHTS, "config.json"}
+    assert {request["file"] for request in faultless.requests() if request["range"]} == {WEIGHTS, "config.json"}
     kept = old.shell(f"cd {TINY}.aside && ls; rm -r {TINY}.aside").stdout.split()
     assert [name.split(".20")[0] for name in kept] == ["config.json", WEIGHTS]
     assert (main_pid(old), simulated.serving(old)) == (pid, "old")
