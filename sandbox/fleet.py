@@ -130,10 +130,11 @@ class Sandbox:
     def _power_on(self, hosts: Sequence[Host]) -> None:
         if hosts:
             network.open_bridge(self.place)
-            hub.start(self.place)
             ssh.write_config(self.place, {host.name: host.address for host in self.known()})
         for host in hosts:
             host.power_on()
+        if self.running():
+            hub.start(self.place)  # also one that died while hosts ran
         for host in hosts:
             host.wait()
 
