@@ -1,7 +1,6 @@
 """What of a checkpoint is on a host, as the look saw it, and what has to come: for the plan and its refusals."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from serving.plan import Plan
 
@@ -23,7 +22,7 @@ class OnHost:
 
 
 def on_host(plan: Plan) -> OnHost:
-    folder, files = plan.checkpoint_folder, wanted_files(plan)
+    folder, files = plan.checkpoint_folder, plan.wanted.checkpoint.wanted_files
     found = plan.state.checkpoints.get(folder, {"files": {}, "stamp": None})
     stamp, here = found["stamp"] or {}, found["files"]
     known = stamp.get("manifest", {}) if files is None else files
@@ -37,12 +36,6 @@ def on_host(plan: Plan) -> OnHost:
         missing = sum(file["size"] for name, file in files.items() if here.get(name, {}).get("size") != file["size"])
     begun = plan.state.checkpoints.get(folder + INCOMPLETE, {}).get("on_disk", 0)
     return OnHost(checked, missing, min(begun, missing))
-
-
-def wanted_files(plan: Plan) -> dict[str, dict[str, Any]] | None:
-    """Each file as the host is told of it; None where nobody has made the manifest."""
-    files = plan.wanted.checkpoint.files
-    return None if files is None else {name: file.model_dump(exclude_none=True) for name, file in files.items()}
 
 
 def may_come(plan: Plan) -> bool:

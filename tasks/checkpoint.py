@@ -50,7 +50,7 @@ def _request(plan: Plan) -> dict[str, object]:
         "folder": plan.checkpoint_folder,
         "repository": checkpoint.repository,
         "revision": checkpoint.revision,
-        "files": fetching.wanted_files(plan),
+        "files": checkpoint.wanted_files,
         "sources": site.sources,
         "adopt": site.adopt,
         "token_file": paths.HUB_TOKEN if plan.wanted.hub_token else None,
