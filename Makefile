@@ -2,6 +2,8 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 PYTHON ?= python3
+# Tests wait more than they compute. Each worker has sandbox hosts of its own.
+WORKERS ?= -n 2 --dist worksteal
 BIN := .venv/bin
 VENV := .venv/.controller-installed
 DEV := .venv/.dev-installed
@@ -19,10 +21,10 @@ sandbox-down:  ## stop all sandbox hosts; leaves no process, mount or network de
 	@$(PYTHON) -m sandbox down
 
 test: host-packages lint  ## lint, types, and every test but the faults (root for those on sandbox hosts)
-	@$(BIN)/python -m pytest tests --ignore tests/faults
+	@$(BIN)/python -m pytest $(WORKERS) tests --ignore tests/faults
 
 faults: host-packages $(DEV)  ## what breaks in the middle: kills, power cuts, dying servers
-	@$(BIN)/python -m pytest tests/faults
+	@$(BIN)/python -m pytest $(WORKERS) tests/faults
 
 lint: $(DEV)  ## ruff and mypy --strict
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -191,15 +191,25 @@ def go_back(wanted: str, back_to: list[str], failure: NotServing, progress: Prog
             continue
         message = f"{what}. Release {previous} serves again"
         return Result(events.ROLLED_BACK, message, [*verdicts, *again.verdicts], failure.excerpt)
-    try:
-        stopping.stop_all(progress)
-        state = "The host is stopped"
-    except Exception as problem:
-        state = f"The host could not be stopped: {said(problem)}"
-    finally:
-        release.set_inactive()
+    state = _stay_stopped(wanted, progress)
     rest = "; ".join(reasons) or "There is no release that served before"
     return Result(events.STOPPED, f"{what}. {rest}. {state}", verdicts, failure.excerpt)
+
+
+def _stay_stopped(wanted: str, progress: Progress) -> str:
+    """Leave nothing running; in a sentence, how far that went, and what keeps the GPUs from the next start."""
+    try:
+        stopping.stop_all(progress)
+    except Exception as problem:
+        return f"The host could not be stopped: {said(problem)}"
+    finally:
+        release.set_inactive()
+    try:
+        cards = [pci for unit in release.load(wanted)["units"] for pci in unit["gpus"]]
+        gates.gpus_free(cards, release.gates(wanted)["gpus_free_within_s"])
+    except Exception as problem:
+        return f"The host is stopped, and {said(problem)}"
+    return "The host is stopped"
 
 
 def _start_again(previous: dict[str, Any], progress: Progress) -> Proof:

@@ -30,6 +30,7 @@ class NoListing(Exception):
 def listing(endpoint: str, repository: str, revision: str, token: str | None = None) -> dict[str, Any]:
     """{repository, revision: the commit, licence, date, total: bytes, files: {path: {size, sha256 | git_blob_id}}}.
 
+    licence and date (of the repository's last change) are null where the hub does not say.
     `revision` may be a branch or tag. sha256 where the hub has a file in LFS, else its git blob id. Raises NoListing.
     """
     hub = _Hub(endpoint.rstrip("/"), repository, token)
@@ -143,11 +144,11 @@ def _names(about: dict[str, Any], hub: _Hub) -> set[str]:
     return {str(sibling["rfilename"]) for sibling in siblings}
 
 
-def _licence(about: dict[str, Any]) -> str:
+def _licence(about: dict[str, Any]) -> str | None:
     card = about.get("cardData") or {}
     named = card.get("license_name") or card.get("license")
     tags = [str(tag).partition(":")[2] for tag in about.get("tags") or [] if str(tag).startswith("license:")]
-    return str(named or next(iter(tags), "unknown"))
+    return str(named) if named else next(iter(tags), None)
 
 
 def _file(entry: dict[str, Any], hub: _Hub) -> tuple[str, dict[str, Any]]:

@@ -46,6 +46,8 @@ def down(sandbox: Sandbox, options: Options) -> int:
     """Shut hosts down cleanly, all when none is named; nothing of them stays behind but their disks."""
     started = time.monotonic()
     ran = sandbox.down(*options.hosts)
+    if not options.hosts:  # those of test workers that were killed, too
+        ran += [name for place in sandbox.place.workers() for name in Sandbox(place.root, say).down()]
     say(f"shut down: {', '.join(ran) or 'no host was running'}")
     return _finish("down", started)
 

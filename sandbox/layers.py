@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from sandbox.commands import run
 from sandbox.errors import BadRequest
-from sandbox.place import Place, cache_folder
+from sandbox.place import Place, cache_folder, locked
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Kept:
 
 def existing(place: Place, tree: Path) -> list[Path]:
     """Return the layers made on this base tree, newest first, as the overlay wants them."""
-    folder = place.root / "layers" / tree.name
+    folder = place.layers / tree.name
     return sorted(folder.glob("[0-9]*"), reverse=True) if folder.is_dir() else []
 
 
@@ -39,19 +39,21 @@ def keep(place: Place, tree: Path, view: Path, paths: Iterable[str]) -> Kept:
     Of a folder its children are considered one by one: an engine that is kept already is left out.
     """
     started = time.monotonic()
-    layers = existing(place, tree)
-    wanted = [name for path in paths for name in _missing(view, _absolute(view, path), layers)]
-    if not wanted:
-        return Kept((), 0, time.monotonic() - started)
-    layer = _copied(place.root / "layers" / tree.name, len(layers), view, wanted)
+    place.layers.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with locked(place.layers / "lock"):
+        layers = existing(place, tree)
+        wanted = [name for path in paths for name in _missing(view, _absolute(view, path), layers)]
+        if not wanted:
+            return Kept((), 0, time.monotonic() - started)
+        layer = _copied(place.layers / tree.name, len(layers), view, wanted)
     megabytes = int(run("du", "-sm", str(layer)).split()[0])
     return Kept(tuple(f"/{name}" for name in wanted), megabytes, time.monotonic() - started)
 
 
 def drop_stale(place: Place) -> None:
     """Drop layers whose base tree is gone: a file's owner may have another number in the next one."""
-    folder = place.root / "layers"
-    for layers in folder.iterdir() if folder.is_dir() else ():
+    folders = [path for path in place.layers.iterdir() if path.is_dir()] if place.layers.is_dir() else []
+    for layers in folders:
         if not (cache_folder() / layers.name).exists():
             shutil.rmtree(layers)
 

@@ -66,6 +66,20 @@ class Place:
         folder = self.root / "hosts"
         return sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
 
+    @property
+    def layers(self) -> Path:
+        """Folder of kept layers: SANDBOX_LAYERS, for sandboxes that share what they installed, or one of its own."""
+        return Path(os.environ.get("SANDBOX_LAYERS") or self.root / "layers").resolve()
+
+    def worker(self, name: str) -> Place:
+        """Return the place of one of several workers who share this one: hosts and addresses of its own."""
+        return Place(self.root / "workers" / name)
+
+    def workers(self) -> list[Place]:
+        """Return the places of all workers, at work or not."""
+        folder = self.root / "workers"
+        return [self.worker(entry.name) for entry in sorted(folder.iterdir())] if folder.is_dir() else []
+
     def log_of(self, name: str) -> Path:
         """Return the log of a machine's console."""
         return self.root / "log" / f"{name}.log"

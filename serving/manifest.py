@@ -96,7 +96,7 @@ def _new(repository: str, shown: str, experts: str | None) -> str:
     if experts not in get_args(Experts):
         what = f"there is no such file yet, and no hub says in which format the experts of {repository} are"
         raise Refused([Problem(shown, "experts", what, f"add EXPERTS= one of {', '.join(get_args(Experts))}")])
-    head = f"purpose: {repository}\nrepository: {repository}\nrevision:\nlicence:\nexperts: {experts}\n"
+    head = f"purpose: {repository}\nrepository: {repository}\nrevision:\nlicence: unknown\nexperts: {experts}\n"
     return f"{head}# DRAFT: mtp or dspark, where the model has such a head.\ndraft: null\nsize_gb:\ntotal:\n"
 
 

@@ -25,19 +25,24 @@ def _packages(release: Release) -> None:
     needed = frozenset[str]().union(*(engine.packages for engine in release.plan.engines))
     missing = sorted(needed - release.plan.state.packages.keys())
     if missing:
-        apt.packages(name=f"Install {', '.join(missing)}", packages=missing, update=True, no_recommends=True)
+        apt.packages(
+            name=f"Install {', '.join(missing)}",
+            packages=missing,
+            update=True,
+            no_recommends=True,
+            # A host that just booted may be busy with its own upgrades.
+            extra_install_args="-o DPkg::Lock::Timeout=600",
+        )
 
 
 def _service_user(state: HostState) -> None:
     if paths.SERVICE_USER not in state.users:
-        server.user(
-            name=f"Add the service user {paths.SERVICE_USER}, without login",
-            user=paths.SERVICE_USER,
-            system=True,
-            shell="/usr/sbin/nologin",
-            home=paths.STATE,
-            create_home=False,
-            ensure_home=False,
+        user = paths.SERVICE_USER
+        options = f"--system --user-group --shell /usr/sbin/nologin --home-dir {paths.STATE} --no-create-home"
+        # The other one of two runs at once may be quicker.
+        server.shell(
+            name=f"Add the service user {user}, without login",
+            commands=[f"id -u {user} >/dev/null 2>&1 || useradd {options} {user} || id -u {user} >/dev/null"],
         )
 
 

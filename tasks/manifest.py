@@ -19,9 +19,9 @@ from serving import manifest
 from serving.checkpoint import Checkpoint, load_checkpoint
 from serving.plan import GROUP_DATA
 from serving.problems import Refused
+from serving.site import HUB
 
 CHECKPOINTS = GROUP_DATA / "checkpoints"
-HUB = "https://huggingface.co"
 
 
 class CannotMake(Exception):
@@ -48,7 +48,7 @@ def make(options: argparse.Namespace) -> str:
         raise CannotMake(f"there is no group_data/checkpoints/{name}.yaml: add REPO=owner/name")
     document = _of_folder(options, known) if options.folder else _of_hub(options, known)
     path = manifest.write(document, name, options.into, options.experts)
-    what = f"{len(document['files'])} files, {document['total']} bytes, licence {document.get('licence', 'as before')}"
+    what = f"{len(document['files'])} files, {document['total'] / 1e9:.3f} GB"
     return f"{document['repository']}@{document['revision']}: {what}\nwritten: {path}; commit it"
 
 

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 from sandbox.model_hub.body import send_file
 from sandbox.model_hub.exchange import Exchange, Reply
-from sandbox.model_hub.repository import UNDATED, Entry, Revision, UnknownRepository, UnknownRevision
+from sandbox.model_hub.repository import Entry, Revision, UnknownRepository, UnknownRevision
 
 
 class HubExchange(Exchange):
@@ -56,8 +56,7 @@ class HubExchange(Exchange):
                 "modelId": repository,
                 "author": repository.split("/")[0],
                 "sha": revision.commit,
-                "lastModified": revision.card.get("date", UNDATED),
-                "createdAt": revision.card.get("date", UNDATED),
+                **({"lastModified": date, "createdAt": date} if (date := revision.card.get("date")) else {}),
                 "private": False,
                 "gated": "manual" if gated else False,
                 "disabled": False,

@@ -1,6 +1,6 @@
 """A host with the simulated engine, and the fault matrix: what each case found, printed as a table at the end."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from sandbox.machine import Host
 from tests import playbook
 from tests.faults import simulated
 
-_ROWS: list[tuple[str, ...]] = []
+_ROW = "fault matrix"
 _HEAD = ("fault", "moment", "the operator sees", "state after", "a second run")
 
 
@@ -25,8 +25,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def simulated_host(sandbox: Sandbox, served: tuple[Host, playbook.Run]) -> Iterator[Host]:
-    assert served[1].code == 0, served[1].text
+def simulated_host(sandbox: Sandbox, engine_is_kept: None) -> Iterator[Host]:
     sandbox.down("simulated")
     [host] = sandbox.up("simulated")
     simulated.watch(host)
@@ -53,16 +52,18 @@ def old(simulated_host: Host, project: Path) -> Host:
 
 
 @pytest.fixture
-def matrix() -> Any:
+def matrix(record_property: Callable[[str, object], None]) -> Any:
     """Call it with a row of the matrix when the case held."""
-    return lambda *cells: _ROWS.append(cells)
+    return lambda *cells: record_property(_ROW, cells)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    if not _ROWS:
+    passed = sorted(terminalreporter.stats.get("passed", []), key=lambda report: report.nodeid)
+    rows = [row for report in passed for key, row in report.user_properties if key == _ROW]
+    if not rows:
         return
-    widths = [min(44, max(map(len, column))) for column in zip(_HEAD, *_ROWS, strict=True)]
-    terminalreporter.section(f"fault matrix: {len(_ROWS)} cases held")
-    for row in (_HEAD, *_ROWS):
+    widths = [min(44, max(map(len, column))) for column in zip(_HEAD, *rows, strict=True)]
+    terminalreporter.section(f"fault matrix: {len(rows)} cases held")
+    for row in (_HEAD, *rows):
         cells = (cell[:width].ljust(width) for cell, width in zip(row, widths, strict=True))
         terminalreporter.write_line(" | ".join(cells).rstrip())

@@ -11,7 +11,7 @@ from tests.playbook import ask, deploy, unit
 
 pytestmark = pytest.mark.host
 
-TOKENS = 600
+TOKENS = 200
 BODY = {
     "model": "tiny",
     "messages": [{"role": "user", "content": "Count."}],

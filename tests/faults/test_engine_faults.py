@@ -36,6 +36,8 @@ FAULTS = {
     "wedges after 1 request": Fault("wedge-after:1", "identifiers wrong"),
     "health true, no tokens": Fault("no-tokens", "failed step: sglang-server: known answer"),
     "empty answers": Fault("empty-answers", "was answered '' instead of '4'"),
+    "no tokens, ignores TERM": Fault("no-tokens,ignore-sigterm", "failed step: sglang-server: known answer"),
+    "no tokens, orphans its scheduler": Fault("no-tokens,orphan-scheduler", "failed step: sglang-server: known answer"),
     "garbage": Fault("garbage", "failed step: sglang-server: known answer"),
     "one repeated token": Fault("repeat-token", "failed step: sglang-server: known answer"),
     "NaN": Fault("nan", "was answered '!!!!"),

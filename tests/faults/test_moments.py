@@ -83,7 +83,7 @@ def test_the_activation_is_killed(old: Host, project: Path, matrix: Any, stage: 
 
 
 @pytest.mark.parametrize(
-    ("stage", "number"), [*((stage, signal.SIGKILL) for stage in STAGES), ("start", signal.SIGTERM)]
+    ("stage", "number"), [(stage, number) for stage in STAGES for number in (signal.SIGKILL, signal.SIGTERM)]
 )
 def test_the_controller_is_killed(old: Host, project: Path, matrix: Any, stage: str, number: signal.Signals) -> None:
     """For the host it changes nothing."""
@@ -198,6 +198,26 @@ def test_gpu_memory_stays_in_use_after_the_old_server_is_gone(old: Host, project
     )
 
 
+def test_gpu_memory_stays_in_use_on_a_first_deploy(untouched: Host, project: Path, matrix: Any) -> None:
+    """The new server is stopped for giving no tokens, and its memory stays: the host is stopped, and that is said."""
+    fault(untouched, "no-tokens")
+    untouched.set_gpus(release_s=60)
+    run = deploy(untouched, project)
+    sees = "in use by no process that nvidia-smi shows"
+    assert (code(run), bool(run.lines_with(sees)), serving(untouched)) == (4, True, None), run.text
+    row = converges(untouched, project)
+    matrix("GPU memory not given back", "first deploy, no tokens", f"code 4: {sees}", "stopped", row)
+
+
+def test_somebody_takes_the_port_on_a_first_deploy(untouched: Host, project: Path, matrix: Any) -> None:
+    at_stage(untouched, "gpus", "systemd-run --unit=foreign python3 -m http.server -b 127.0.0.1 30000")
+    run = deploy(untouched, project)
+    sees = "port 30000"
+    assert (code(run), bool(run.lines_with(sees)), serving(untouched)) == (4, True, None), run.text
+    row = converges(untouched, project)
+    matrix("port taken by somebody", "first deploy, before start", f"code 4: {sees}", "stopped", row)
+
+
 @pytest.mark.parametrize("name", ["ignore-sigterm", "orphan-scheduler"])
 def test_an_old_server_that_does_not_want_to_go(old: Host, project: Path, matrix: Any, name: str) -> None:
     fault(old, name, "old")
@@ -233,6 +253,8 @@ FULL = {
     "state, at gates": ("/var/lib/sglang", "gates", "refused, nothing was changed: OSError", 2, "old"),
     "state, at stop": ("/var/lib/sglang", "stop", "its verdict could not be kept", 6, "new"),
     "units, at stop": ("/etc/systemd/system", "stop", "No space left on device", 3, "old"),
+    # Events are left out then, and the result takes the room of the lock that was let go.
+    "progress, at stop": ("/run/sglang", "stop", " serves", 0, "new"),
     "progress, before the run": ("/run/sglang", "", "the job could not be started", 1, "old"),
 }
 

@@ -39,6 +39,7 @@ def sandbox() -> Iterator[Sandbox]:
     with pytest.MonkeyPatch.context() as patch:
         folder = Path(f"/var/tmp/sglang-sandbox-test-{os.getpid()}")
         patch.setenv("SANDBOX_DIR", str(folder))
+        patch.delenv("SANDBOX_LAYERS", raising=False)
         own = Sandbox(say=lambda line: print(line, file=sys.stderr))
         try:
             yield own
