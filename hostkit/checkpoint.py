@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hostkit import adopt, atomic, events, partial, requested, stamps, verify
+from hostkit import adopt, atomic, events, partial, readers, requested, stamps, verify
 from hostkit.events import Progress, Result
 from hostkit.requested import Files, Refused
 
@@ -37,16 +37,31 @@ def _brought(folder: Path, files: Files, request: dict[str, Any], progress: Prog
     damaged = verify.damage(folder, unsure, progress)
     lacking = {name: files[name] for name in files if name not in before or name in damaged}
     seen = {name: before[name] for name in files if name not in lacking}
+    readers_of_bad: list[str] = []
     if lacking:
         stamps.remove(folder)
-        if not (request["sources"] or request["adopt"]):
-            named = [f"{folder}/{name} {damaged.get(name, 'is missing')}" for name in lacking]
-            raise Refused(f"the checkpoint is damaged: {'; '.join(named)}; copy these files again, or name hub_mirrors")
+        _refuse_without_source(folder, lacking, damaged, request)
+        readers_of_bad = readers.disown(folder, [(folder / name).stat().st_ctime for name in damaged])
         seen |= _replaced(folder, lacking, set(files), request, progress)
     stamps.write(folder, request["repository"], request["revision"], files, seen)
+    return _result(folder, files, damaged, readers_of_bad)
+
+
+def _refuse_without_source(folder: Path, lacking: Files, damaged: dict[str, str], request: dict[str, Any]) -> None:
+    if not (request["sources"] or request["adopt"]):
+        named = [f"{folder}/{name} {damaged.get(name, 'is missing')}" for name in lacking]
+        raise Refused(f"the checkpoint is damaged: {'; '.join(named)}; copy these files again, or name hub_mirrors")
+
+
+def _result(folder: Path, files: Files, damaged: dict[str, str], readers_of_bad: list[str]) -> Result:
     total = sum(file["size"] for file in files.values())
-    told = f"; {len(damaged)} bad files were set aside in {_aside(folder)}" if damaged else ""
-    return Result(events.OK, f"{len(files)} files, {total / 1e9:.3f} GB, all as in the manifest{told}")
+    whole = f"{len(files)} files, {total / 1e9:.3f} GB, all as in the manifest"
+    if damaged:
+        whole += f"; {len(damaged)} bad files were set aside in {_aside(folder)}"
+    if readers_of_bad:
+        what = f"{', '.join(readers_of_bad)} was started from a bad file: run again, which starts it anew"
+        return Result(events.NOT_ACCEPTED, f"{whole}; {what}")
+    return Result(events.OK, whole)
 
 
 def _replaced(

@@ -9,7 +9,7 @@ from typing import Any
 
 # One file of a manifest: size (bytes), and sha256 or git_blob_id (hex).
 Expected = Mapping[str, Any]
-_BLOCK = 1 << 20
+_BLOCK = 512 << 10
 
 
 def hasher(expected: Expected) -> Any:

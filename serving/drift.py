@@ -99,7 +99,7 @@ def _drop_ins(release: Release, state: HostState) -> Iterator[str]:
 
 
 def _units(release: Release, state: HostState) -> Iterator[str]:
-    wanted = {unit.service for unit in release.plan.units} | {paths.TARGET, paths.BOOT_UNIT, paths.CHECK_UNIT}
+    wanted = {unit.service for unit in release.plan.units} | set(paths.BESIDE)
     for name, unit in state.units.items():
         if name in wanted and unit.enabled != "enabled" and f"{paths.UNITS}/{name}" in state.files:
             yield f"{name}: {unit.enabled or 'not enabled'} instead of enabled"

@@ -18,4 +18,6 @@ JOURNAL_NAMESPACE = "sglang"
 TARGET = "sglang.target"
 BOOT_UNIT = "sglang-boot.service"
 CHECK_UNIT = "sglang-check.service"
+# Units of the playbook that serve nothing.
+BESIDE = (TARGET, BOOT_UNIT, CHECK_UNIT)
 NOTIFIER = "sglang-notify@.service"

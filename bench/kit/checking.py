@@ -5,7 +5,8 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tasks import bundle
 
 PYTHON = "/usr/bin/python3"
 _STAMPED, _GOAL_S = 100, 0.05
+_BLOCKS, _FILES = 1024, 8
 _CHECK = """
 import sys
 from pathlib import Path
@@ -33,31 +35,50 @@ def rows(folder: Path, files: dict[str, Any], rounds: int) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as job:
         progress = Progress(Path(job))
 
+        def of_a_file(number: int) -> int:
+            """As anyone would do it, file after file of the same ones."""
+            names = sorted(files)[number::cores][:_FILES]
+            for name in names:
+                with (folder / name).open("rb") as file:
+                    hashlib.file_digest(file, "sha256")
+            return sum(int(files[name]["size"]) for name in names)
+
         def every_byte() -> float:
             began = time.monotonic()
             if verify.damage(folder, files, progress):
                 raise timed.Failed(f"{folder} was found damaged")
             return total / (time.monotonic() - began) / 1e6
 
-        rates = timed.interleaved(rounds, one_core=_one_core, every_byte=every_byte)
-    one = rates["one_core"]
-    yield Row("sha256, one core", one, "MB/s", "itself", 1.0)
-    yield Row(
-        f"every byte checked, {cores} cores",
-        rates["every_byte"],
-        "MB/s",
-        f"{cores} x one core",
-        rates["every_byte"] / one / cores,
-    )
+        rates = timed.interleaved(
+            rounds,
+            memory=lambda: _together(1, _of_memory),
+            one=lambda: _together(1, of_a_file),
+            all=lambda: _together(cores, of_a_file),
+            checked=every_byte,
+        )
+    one, together, checked = rates["one"], rates["all"], rates["checked"]
+    yield Row("sha256 of a block in memory, one core", rates["memory"], "MB/s", "itself", 1.0)
+    yield Row("sha256 of a file, one core", one, "MB/s", "the block", one / rates["memory"])
+    yield Row(f"sha256 of {cores} files at once", together, "MB/s", f"{cores} x one file", together / one / cores)
+    yield Row("every byte checked", checked, "MB/s", f"{cores} x one file", checked / one / cores)
+    yield Row("every byte checked", checked, "MB/s", "at once: what others leave of the cores", checked / together)
     yield from _stamp(rounds)
 
 
-def _one_core() -> float:
-    """MB/s of sha256 over a block that stays in the core's cache."""
-    block, found, began = os.urandom(1 << 20), hashlib.sha256(), time.monotonic()
-    for _ in range(1024):
+def _together(threads: int, hashed: Callable[[int], int]) -> float:
+    """MB/s of all threads together."""
+    began = time.monotonic()
+    with ThreadPoolExecutor(threads) as pool:
+        total = sum(pool.map(hashed, range(threads)))
+    return total / (time.monotonic() - began) / 1e6
+
+
+def _of_memory(_: int) -> int:
+    """A block that stays in the core's cache."""
+    block, found = os.urandom(1 << 20), hashlib.sha256()
+    for _round in range(_BLOCKS):
         found.update(block)
-    return float(1024 * len(block) / (time.monotonic() - began) / 1e6)
+    return _BLOCKS * len(block)
 
 
 def _stamp(rounds: int) -> Iterator[Row]:

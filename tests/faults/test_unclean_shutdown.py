@@ -8,7 +8,7 @@ import pytest
 from sandbox.fleet import Sandbox
 from sandbox.machine import Host
 from tests.faults import simulated
-from tests.playbook import TINY
+from tests.playbook import TINY, main_pid
 
 pytestmark = pytest.mark.host
 
@@ -51,8 +51,13 @@ def test_a_file_that_a_power_cut_has_damaged_is_found_behind_the_server(
     assert status.returncode != 0
     start = old.run(["sglang-box", "start"], check=False)
     assert "was never checked" in start.stdout + start.stderr, "no release starts from it"
+    pid = main_pid(old)
+    run = simulated.deploy(old, project, "old")
+    assert simulated.code(run) == 6, run.text
+    assert run.lines_with("sglang-server.service was started from a bad file: run again, which starts it anew")
     run = simulated.deploy(old, project, "old")
     assert run.code == 0, run.text
+    assert main_pid(old) != pid
     wanted = subprocess.run(["sh", "-c", "sha256sum *"], cwd="sandbox/checkpoint/tiny", capture_output=True, text=True)
     assert old.shell(f"cd {TINY} && sha256sum *; rm -r {TINY}.aside").stdout == wanted.stdout
 
