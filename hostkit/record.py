@@ -21,20 +21,26 @@ def packages_folder(environment: Path) -> Path:
 
 def damaged(environment: Path, stamp: dict[str, Any], progress: Progress) -> list[str]:
     """Files that are gone or not as installed, relative to the environment. What patches changed is as they made it."""
-    wanted = {**dict(_recorded(environment)), **stamp.get("patched", {})}
+    wanted: dict[str, set[str | None]] = {}
+    for name, digest in _recorded(environment):
+        wanted.setdefault(name, set()).add(digest)  # two packages may bring one file: the last one installed has it
+    wanted |= {name: {digest} for name, digest in stamp.get("patched", {}).items()}
     progress.tell("files", f"{len(wanted)} files against the digests of their packages")
     with ThreadPoolExecutor() as pool:
         found = pool.map(lambda name: _digest(environment / name), wanted)
-        return sorted(name for name, digest in zip(wanted, found, strict=True) if digest != wanted[name])
+        return sorted(name for name, digest in zip(wanted, found, strict=True) if digest not in wanted[name])
 
 
 def _recorded(environment: Path) -> Iterator[tuple[str, str]]:
-    """(path, sha256 in hex) of each file with a digest in a RECORD (PEP 376, PEP 427)."""
+    """(path, sha256 in hex) of each file with a digest in a RECORD (PEP 376, PEP 427).
+
+    Bytecode that a wheel brings (numpy's does) is made anew at the installation.
+    """
     folder = packages_folder(environment)
     for path in sorted(folder.glob("*.dist-info/RECORD")):
         with path.open(newline="", encoding="utf-8") as file:
             for name, digest, *_ in csv.reader(file):
-                if digest.startswith("sha256="):
+                if digest.startswith("sha256=") and not name.endswith(".pyc"):
                     yield _relative(environment, folder, name), _hex(digest.removeprefix("sha256="))
 
 

@@ -93,7 +93,7 @@ def begin(host: Host, engine: EngineOnHost, **site: Any) -> str:
     return host.run([HOSTKIT, "start-job", "engine", json.dumps(request)]).stdout.strip()
 
 
-def end(host: Host, job: str, limit_s: float = 120) -> dict[str, Any]:
+def end(host: Host, job: str, limit_s: float = 600) -> dict[str, Any]:
     """The result of the job."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:

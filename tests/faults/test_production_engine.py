@@ -33,9 +33,11 @@ def production(sandbox: Sandbox) -> Iterator[tuple[Host, playbook.Run]]:
         pytest.skip(f"the disk of {sandbox.place.root} has {free:.0f} GB free, {ENGINE} needs {needed:.0f} GB")
     sandbox.down("production")
     [host] = sandbox.up("production")
-    yield host, playbook.deploy(host, "--data", f"engine={ENGINE}")
-    sandbox.down(host.name)
-    host.clear()
+    try:
+        yield host, playbook.deploy(host, "--data", f"engine={ENGINE}", limit_s=900)
+    finally:
+        sandbox.down(host.name)
+        shutil.rmtree(host.folder / "upper", ignore_errors=True)  # its disk is not wanted again, and large
 
 
 def test_it_is_installed_checked_and_serves_right_answers(production: tuple[Host, playbook.Run]) -> None:

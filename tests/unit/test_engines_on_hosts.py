@@ -1,5 +1,6 @@
 """Engines on a host, without one: what is pruned, which locks are stale, what compilers and installers say."""
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -8,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from hostkit import acceptance, compiler, jit_locks, paths, toolkit, uv
+from hostkit import acceptance, compiler, jit_locks, paths, record, toolkit, uv
+from tests import tiny
 
 DIGESTS = ("old0", "new1", "lone2", "router3")
 
@@ -150,3 +152,31 @@ ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE. If you
 def test_what_installers_say_becomes_one_line(output: str, expected: str) -> None:
     assert uv.said(output).startswith(expected)
     assert "\n" not in uv.said(output)
+
+
+def test_every_file_is_compared_with_what_its_package_recorded(tmp_path: Path) -> None:
+    class Silent:
+        def tell(self, *_: object, **__: object) -> None:
+            """Progress is nobody's business here."""
+
+    packages = tmp_path / "lib/python3.12/site-packages"
+    files = {"a/one.py": "1", "a/two.py": "2", "../../../bin/a": "#!", "shared.py": "of b", "a/x.pyc": "bytecode"}
+    for name, text in files.items():
+        (packages / name).parent.mkdir(parents=True, exist_ok=True)
+        (packages / name).write_text(text)
+    for package, shared in (("a", "of a"), ("b", "of b")):
+        recorded = {**files, "shared.py": shared, "a/x.pyc": "of another Python"}
+        lines = [f"{name},sha256={tiny._urlsafe(text)},1\n" for name, text in recorded.items()]
+        (packages / f"{package}-1.dist-info").mkdir()
+        (packages / f"{package}-1.dist-info/RECORD").write_text("".join([*lines, f"{package}-1.dist-info/RECORD,,\n"]))
+
+    def damaged(patched: dict[str, str | None]) -> list[str]:
+        progress: Any = Silent()
+        return record.damaged(tmp_path, {"patched": patched}, progress)
+
+    assert damaged({}) == [], "two packages may bring one file, and bytecode is made anew"
+    (packages / "a/one.py").write_text("edited")
+    (packages / "../../../bin/a").unlink()
+    assert damaged({}) == ["bin/a", "lib/python3.12/site-packages/a/one.py"]
+    edited = hashlib.sha256(b"edited").hexdigest()
+    assert damaged({"lib/python3.12/site-packages/a/one.py": edited, "bin/a": None}) == []

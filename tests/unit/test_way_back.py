@@ -21,6 +21,18 @@ def test_every_shipped_profile_may_go_back(profile: str, engine: str) -> None:
     assert all(unit.argv[0].startswith(plan.engine_folder) for unit in plan.workers)
 
 
+def test_what_one_engine_compiled_is_never_used_by_another() -> None:
+    """Everything that compiles keeps its results below HOME, XDG_CACHE_HOME or SGLANG_CACHE_DIR (sglang 0.5.23)."""
+    folders = set()
+    for engine in ("sglang-0.5.23", *OLDER):
+        plan = worlds.plan(profile="tp4-mxfp4", engine=engine)
+        environment = plan.entry.environment
+        assert {environment[name] for name in ("HOME", "XDG_CACHE_HOME", "SGLANG_CACHE_DIR")} == {plan.cache_folder}
+        assert environment["CUDA_HOME"] == f"{plan.engine_folder}/cuda"
+        folders.add(plan.cache_folder)
+    assert len(folders) == 3
+
+
 @pytest.mark.parametrize(
     ("engine", "arguments", "expected"),
     [
