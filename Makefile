@@ -38,6 +38,9 @@ lock: $(DEV)  ## compile every lock again and show what changed
 manifest: $(VENV)  ## NAME=checkpoint FOLDER=where its files are: sizes and hashes into group_data/checkpoints/
 	@$(BIN)/python -m serving.manifest $(NAME) $(FOLDER)
 
+bundle: $(VENV)  ## PROFILE=x OUT=folder [CHECKPOINT=folder]: all that a host without a network needs, to be carried there
+	@$(BIN)/python -m serving.air_gap $(PROFILE) $(OUT) $(if $(CHECKPOINT),--checkpoint $(CHECKPOINT))
+
 profile: $(VENV)  ## NAME=x: a profile whole, with what it extends and the command line of each unit
 	@$(BIN)/python -m serving.show $(NAME)
 
@@ -59,4 +62,4 @@ $(DEV): $(VENV) requirements/dev.lock
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	@touch $@
 
-.PHONY: help demo sandbox sandbox-down test faults lint bench lock manifest profile readme host-packages
+.PHONY: help demo sandbox sandbox-down test faults lint bench lock manifest bundle profile readme host-packages

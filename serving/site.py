@@ -64,9 +64,11 @@ class Site(Strict):
     gates: Literal["auto", "quick", "full", "none"] = "auto"
     engine: str | None = None
     find_links: str | None = None
+    bundle: str | None = Field(default=None, pattern=r"^/[^\s]*[^/\s]$")
     api_key_file: str | None = None
     notify: Annotated[Notify | None, BeforeValidator(_notify)] = None
     evict: bool = False
+    deep: bool = False
     gpu_groups: GpuGroups | None = None
 
 
@@ -79,7 +81,7 @@ class LogOptions(Site):
 
 
 # Settings for one run. In a file they would act again at a time when nobody thinks of them.
-ONE_SHOT = ("evict",)
+ONE_SHOT = ("evict", "deep")
 
 
 def load_site(data: Mapping[str, Any], from_command_line: Collection[str] = ()) -> Site:
