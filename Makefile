@@ -39,6 +39,9 @@ manifest: $(VENV)  ## REPO=owner/name REV=commit or branch: sizes and hashes as 
 	@$(BIN)/python -m tasks.manifest $(if $(NAME),--name=$(NAME)) $(if $(REPO),--repo=$(REPO)) $(if $(REV),--rev=$(REV)) \
 		$(if $(FOLDER),--folder=$(FOLDER)) $(if $(EXPERTS),--experts=$(EXPERTS)) $(if $(TOKEN_FILE),--token-file=$(TOKEN_FILE))
 
+bundle: $(VENV)  ## PROFILE=x OUT=folder [CHECKPOINT=folder]: all that a host without a network needs, to be carried there
+	@$(BIN)/python -m serving.air_gap $(PROFILE) $(OUT) $(if $(CHECKPOINT),--checkpoint $(CHECKPOINT))
+
 profile: $(VENV)  ## NAME=x: a profile whole, with what it extends and the command line of each unit
 	@$(BIN)/python -m serving.show $(NAME)
 
@@ -60,4 +63,4 @@ $(DEV): $(VENV) requirements/dev.lock
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	@touch $@
 
-.PHONY: help demo sandbox sandbox-down test faults lint bench lock manifest profile readme host-packages
+.PHONY: help demo sandbox sandbox-down test faults lint bench lock manifest bundle profile readme host-packages

@@ -166,9 +166,10 @@ def _install(options: argparse.Namespace) -> int:
 
 
 def _started(options: argparse.Namespace) -> int:
-    from hostkit import started
+    from hostkit import jit_locks, started
 
     started.note(options.unit)
+    jit_locks.sweep()
     return 0
 
 

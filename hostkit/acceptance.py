@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hostkit import atomic, paths, release
+from hostkit import atomic, paths, pruning, release
 
 # Verdicts: proven; answers right but not as planned (slow, arguments not in force); dead or wrong; cut off by a power
 # cut; started without any proof because the operator said so.
@@ -50,13 +50,22 @@ def newest_good(other_than: str | None) -> str | None:
 
 
 def prune(keep: int = KEPT) -> list[str]:
-    """Remove all but the active, the last good and `keep` more releases; returns what went."""
+    """Remove all but the active, the last good and `keep` more releases, and the engines that they alone needed.
+
+    Returns the releases that went.
+    """
     spared = {release.active(), release.last_good()}
     others = [digest for digest in kept() if digest not in spared]
-    for digest in others[keep:]:
+    going = others[keep:]
+    try:
+        engines = pruning.engines_of(going)
+    except (OSError, ValueError, KeyError):
+        engines = set()
+    for digest in going:
         shutil.rmtree(paths.RELEASES / digest, ignore_errors=True)
     _forget_credentials()
-    return others[keep:]
+    pruning.forget_engines(engines, kept())
+    return going
 
 
 def _forget_credentials() -> None:

@@ -84,6 +84,7 @@ def _before_any_change(new: dict[str, Any], ran: bool, progress: Progress, leavi
         if not ran:
             progress.tell("gates", "asking the engine's parser", unit=unit["name"])
             verdicts.append(Verdict("arguments accepted by the engine", True, gates.argv_accepted(new, unit), 180))
+            verdicts.append(Verdict("kernels can be compiled", True, gates.compiler_works(new, unit), 180))
         verdicts += [
             Verdict("GPUs held by nobody else", True, gates.no_foreign_holder(unit["gpus"], own, leaving), 30),
             Verdict("port free", True, gates.port_free(unit["port"], own, leaving), 10),

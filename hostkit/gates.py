@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 from typing import Any
 
-from hostkit import gpus, paths, processes, stamps
+from hostkit import compiler, gpus, paths, processes, stamps
 
 # What an idle card may show as used: driver and ECC bookkeeping (an idle H200 showed 0 MiB; display-less
 # workstation cards a few hundred).
@@ -49,6 +49,16 @@ def argv_accepted(release: dict[str, Any], unit: dict[str, Any]) -> str:
     if not verdict["ok"]:
         raise NotMet(f"the engine refuses its arguments: {verdict['message']}")
     return f"{len(arguments)} words taken by {engine['package']} {engine['version']}"
+
+
+def compiler_works(release: dict[str, Any], unit: dict[str, Any]) -> str:
+    """Kernels can be compiled with what the unit's environment names; checked anew when a compiler changed."""
+    if "CUDA_HOME" not in unit["environment"] or not unit["gpus"]:
+        return "no kernels to compile"
+    try:
+        return compiler.check_once(unit["environment"], Path(release["cache"]))
+    except compiler.CannotCompile as problem:
+        raise NotMet(str(problem)) from None
 
 
 def _without_config_file(words: list[str]) -> list[str]:

@@ -52,6 +52,8 @@ _WATCHED = (
     "/opt/sglang/hostkit/*/*",
     "/opt/sglang/uv/*",
     "/opt/sglang/engines/*.lock",
+    "/opt/sglang/engines/*.patches",
+    "/opt/sglang/wheels/*/*",
     "/var/cache/sglang",
     "/var/cache/sglang/*",
     "/var/lib/sglang",
@@ -61,7 +63,7 @@ _WATCHED = (
 
 
 def inspect(request: dict[str, Any]) -> dict[str, Any]:
-    """request: {"models": folder of checkpoints, "packages": [names]} -> the document, schema 1."""
+    """request: {"models": folder of checkpoints, "packages": [names], "bundle": folder or null} -> the document."""
     asked_cards, uses, units, jobs = _asked(_cards), _asked(_gpu_uses), _asked(_units), _asked(_jobs)
     packages = _asked(lambda: _packages(request["packages"]))
     files = {str(path): _file(path) for pattern in (*_WATCHED, request["models"]) for path in _matches(pattern)}
@@ -98,6 +100,7 @@ def inspect(request: dict[str, Any]) -> dict[str, Any]:
         "intent": intent.read(),
         "hold": hold.read(),
         "records": _documents(paths.RECORDS.glob("*.json"), key=lambda path: path.stem),
+        "bundle": _bundle(request.get("bundle")),
     }
 
 
@@ -255,6 +258,11 @@ def _documents(found: Any, key: Any) -> dict[str, Any]:
         except (OSError, ValueError):
             continue
     return documents
+
+
+def _bundle(folder: str | None) -> dict[str, Any] | None:
+    """What a bundle for a host without a network says that it holds, None where there is none."""
+    return _documents([Path(folder) / "bundle.json"], key=lambda path: "it").get("it") if folder else None
 
 
 def _engines() -> dict[str, Any]:

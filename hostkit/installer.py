@@ -1,167 +1,114 @@
-"""Installs an engine: a virtual environment that equals its hash lock, made beside and renamed when complete."""
+"""Installs an engine: a virtual environment that equals its hash lock, made and checked beside, then renamed."""
 
-import contextlib
-import hashlib
-import itertools
 import json
 import os
 import shutil
-import subprocess
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
-from hostkit import atomic, events, integrity, paths, systemd
+from hostkit import atomic, engine_checks, events, filling, integrity, patching, paths, record, toolkit, uv
 from hostkit.events import Progress, Result
 
-_INSTALL_TIMEOUT_S = 3600
-_SYSTEM_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+# Bytecode, and what uv has in hand while it unpacks, on top of the size that the engine says.
+_SPARE = 1.15
 
 
 def install(request: dict[str, Any], progress: Progress) -> Result:
-    """request: digest, lock, uv_lock (paths), python, find_links or null, installed_gb, package, versions."""
+    """Have the engine there, as its lock, wheels and patches say. A failure leaves an engine that is there as it was.
+
+    request: digest, lock and uv_lock (paths), python, find_links or null, bundle (a folder with all wheels, for a host
+    without a network) or null, installed_gb, package, versions, checks {imports, help, environment}, cuda_toolkit or
+    null, patches (path) or null, deep: also compare every file.
+    """
     final = paths.ENGINES / request["digest"]
-    if integrity.is_intact(final):
-        return Result(events.OK, f"engine {request['digest']} is there")
-    partial = final.with_name(f"{final.name}.partial")
-    _remove(partial)  # of one that was cut off
+    sweep()
     try:
-        return _installed(final, partial, request, progress)
-    except BaseException:
-        _remove(partial)  # a full disk must not stay full
-        raise
+        damage = _damage(final, request, progress)
+        if damage == []:
+            return Result(events.OK, f"engine {request['digest']} is there" + (", every file" * bool(request["deep"])))
+        _refuse_without_room(request)
+        _make(final, request, progress)
+    except uv.Failed as failed:
+        what = f"engine {request['digest']} was not installed, nothing else was changed: {failed}"
+        return Result(events.REFUSED, what, excerpt=failed.output.strip().splitlines()[-20:])
+    finally:
+        sweep()  # a full disk must not stay full
+    return Result(events.OK, f"engine {request['digest']} installed{_why(damage)}")
 
 
-def _remove(partial: Path) -> None:
-    for leftover in (partial, _cache(partial)):
+def _why(damage: list[str] | None) -> str:
+    if not damage:
+        return ""
+    more = f" and {len(damage) - 5} more" if len(damage) > 5 else ""
+    return f" anew, in place of one in which was changed: {', '.join(damage[:5])}{more}"
+
+
+def sweep() -> None:
+    """Remove what an installation that was cut off left behind. Under the host's lock there is no other."""
+    for leftover in (*paths.ENGINES.glob("*.partial"), *paths.ENGINES.glob("*.cache")):
         shutil.rmtree(leftover, ignore_errors=True)
 
 
-def _installed(final: Path, partial: Path, request: dict[str, Any], progress: Progress) -> Result:
-    uv = _uv(request, progress)
+def _damage(final: Path, request: dict[str, Any], progress: Progress) -> list[str] | None:
+    """What of the engine is not as installed; None where it is not there. Files in place only when asked `deep`."""
+    changed, stamp = integrity.changed(final), integrity.read_stamp(final)
+    if changed or stamp is None or not request["deep"]:
+        return changed
+    damaged = record.damaged(final, stamp, progress)
+    if damaged:
+        _distrust(final, damaged)
+    return damaged
+
+
+def _distrust(final: Path, damaged: list[str]) -> None:
+    """Servers that were started after a file was edited may run it: by their notes the next run starts them anew."""
+    files = [final / name for name in damaged if (final / name).exists()]
+    edited = min((file.stat().st_ctime for file in files), default=0.0)
+    for note in paths.RUN.glob("sglang-*.json"):
+        document = json.loads(note.read_text())
+        if note.stat().st_mtime >= edited and document.get("engine_intact"):
+            atomic.write(note, json.dumps({**document, "engine_intact": False}), mode=0o600)
+
+
+def _refuse_without_room(request: dict[str, Any]) -> None:
+    """Raises uv.Failed."""
+    free, needed = shutil.disk_usage(paths.ENGINES).free / 1e9, request["installed_gb"] * _SPARE
+    if free < needed:
+        what = f"the disk of {paths.ENGINES} has {free:.1f} GB free, {needed:.1f} GB are needed"
+        raise uv.Failed(f"{what}; free the difference or grow the file system")
+    if not os.access(request["python"], os.X_OK):
+        raise uv.Failed(f"{request['python']} is not there any more; install it and run again")
+
+
+def _make(final: Path, request: dict[str, Any], progress: Progress) -> None:
+    """Raises uv.Failed."""
+    partial = final.with_name(f"{final.name}.partial")
+    program = uv.find(request, progress)
     progress.tell("environment", f"new environment with {request['python']}")
-    _run(
-        str(uv),
-        "venv",
-        "--quiet",
-        "--relocatable",
-        "--python",
-        request["python"],
-        str(partial),
-        partial=partial,
-    )
-    _fill(uv, partial, request, progress)
-    wrong = _wrong_versions(partial, request["versions"])
-    if wrong:
-        shutil.rmtree(partial)
-        return Result(events.REFUSED, f"the lock did not give what it should: {'; '.join(wrong)}")
-    stamp(partial, request)
+    venv = ["venv", "--quiet", "--relocatable", "--python", request["python"], str(partial)]
+    uv.run(program, *venv, cache=filling.cache(partial))
+    filling.fill(program, partial, request, progress)
+    found = engine_checks.check_versions(partial, request["versions"])
+    patched = patching.apply(partial, request)
+    _check(partial, request, progress)
+    stamp(partial, request, found, patched)
     if final.exists():
         atomic.exchange(partial, final)  # a running server finds its files at any moment: the old ones or the new
-        shutil.rmtree(partial)
     else:
         partial.rename(final)
     atomic.sync_folder(final.parent)
-    return Result(events.OK, f"engine {request['digest']} installed")
 
 
-def _uv(request: dict[str, Any], progress: Progress) -> Path:
-    """The pinned uv in a folder of its own, installed by pip from its hash lock."""
-    lock = Path(request["uv_lock"])
-    final = paths.INSTALLER / hashlib.sha256(lock.read_bytes()).hexdigest()[:16]
-    if (final / "bin/uv").exists():
-        return final / "bin/uv"
-    progress.tell("installer", "uv, from its lock")
-    partial = final.with_name(f"{final.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    systemd.run(request["python"], "-m", "venv", str(partial), timeout_s=120)
-    systemd.run(
-        str(partial / "bin/python"),
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--require-hashes",
-        "-r",
-        str(lock),
-        timeout_s=600,
-    )
-    partial.rename(final)
-    return final / "bin/uv"
+def _check(partial: Path, request: dict[str, Any], progress: Progress) -> None:
+    if request["cuda_toolkit"]:
+        toolkit.make(partial, request["cuda_toolkit"])
+    progress.tell("checks", "imports, --help and the compiler, as the service user")
+    imported = engine_checks.check_imports(partial, request["checks"])
+    progress.tell("checks", f"{imported}; {engine_checks.check_compiler(partial, request['cuda_toolkit'])}")
 
 
-def _fill(uv: Path, partial: Path, request: dict[str, Any], progress: Progress) -> None:
-    command = [
-        str(uv),
-        "pip",
-        "sync",
-        "--quiet",
-        "--require-hashes",
-        "--compile-bytecode",
-        "--python",
-        str(partial / "bin/python"),
-        request["lock"],
-    ]
-    if request["find_links"]:
-        command += ["--find-links", request["find_links"]]
-    done = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(partial, request["installed_gb"], progress, done))
-    watcher.start()
-    try:
-        _run(*command, partial=partial)
-    finally:
-        done.set()
-        watcher.join()
-    shutil.rmtree(_cache(partial), ignore_errors=True)
-
-
-def _watch(partial: Path, expected_gb: float, progress: Progress, done: threading.Event) -> None:
-    """Tell how much is on disk; files that cache and environment share count once."""
-    started = time.monotonic()
-    while not done.wait(2):
-        size_gb = _disk_gb(partial, _cache(partial))
-        percent = min(99.0, 100 * size_gb / expected_gb)
-        eta_s = (time.monotonic() - started) * (100 - percent) / percent if percent > 5 else None
-        progress.tell("packages", f"{size_gb:.1f} of about {expected_gb:.1f} GB", percent=percent, eta_s=eta_s)
-
-
-def _disk_gb(*folders: Path) -> float:
-    sizes: dict[int, int] = {}
-    for root, _, names in itertools.chain.from_iterable(map(os.walk, folders)):
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                info = os.lstat(os.path.join(root, name))
-                sizes[info.st_ino] = info.st_blocks * 512
-    return sum(sizes.values()) / 1e9
-
-
-def _cache(partial: Path) -> Path:
-    """uv's cache, beside the new folder: on the same file system files are linked and not copied."""
-    return partial.with_suffix(".cache")
-
-
-def _run(*command: str, partial: Path) -> None:
-    environment = {
-        **os.environ,
-        "UV_CACHE_DIR": str(_cache(partial)),
-        "UV_PYTHON_DOWNLOADS": "never",
-        "UV_LINK_MODE": "hardlink",
-    }
-    if _SYSTEM_CERTIFICATES.exists():
-        environment.setdefault("SSL_CERT_FILE", str(_SYSTEM_CERTIFICATES))
-    subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_INSTALL_TIMEOUT_S, check=True)
-
-
-def _wrong_versions(environment: Path, expected: dict[str, str]) -> list[str]:
-    script = "import json, sys; from importlib.metadata import version; "
-    script += "print(json.dumps({name: version(name) for name in sys.argv[1:]}))"
-    found = json.loads(systemd.run(str(environment / "bin/python"), "-c", script, *expected, timeout_s=120))
-    return [f"{name} is {found[name]}, not {version}" for name, version in expected.items() if found[name] != version]
-
-
-def stamp(environment: Path, request: dict[str, Any]) -> None:
+def stamp(environment: Path, request: dict[str, Any], found: list[list[str]], patched: dict[str, Any]) -> None:
     """Say what the environment is, and how it looks now: from here on a change is seen."""
     document = {
         "schema": 1,
@@ -169,6 +116,8 @@ def stamp(environment: Path, request: dict[str, Any]) -> None:
         "digest": request["digest"],
         "package": request["package"],
         "versions": request["versions"],
+        "packages": found,
+        "patched": patched,
         "python": request["python"],
         "installed": time.time(),
     }

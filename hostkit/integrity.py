@@ -13,9 +13,10 @@ STAMP = "engine.json"
 
 
 def folders(engine: Path) -> dict[str, int]:
-    """Every folder below the engine's own, with its mtime in ns."""
+    """Every folder below the engine's own, with its mtime in ns; those of bytecode, which follow the sources, aside."""
     found = {}
     for root, names, _ in os.walk(engine):
+        names[:] = [name for name in names if name != "__pycache__"]
         for name in names:
             path = os.path.join(root, name)
             if not os.path.islink(path):

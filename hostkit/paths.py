@@ -5,6 +5,7 @@ from pathlib import Path
 ENGINES = Path("/opt/sglang/engines")
 HOSTKIT = Path("/opt/sglang/hostkit")
 INSTALLER = Path("/opt/sglang/uv")
+WHEELS = Path("/opt/sglang/wheels")
 CACHES = Path("/var/cache/sglang")
 STATE = Path("/var/lib/sglang")
 RELEASES = STATE / "releases"

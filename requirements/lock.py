@@ -70,10 +70,19 @@ def main(argv: list[str]) -> int:
 
 
 def find_uv() -> str:
-    """The uv on PATH, or that of the project's own environment. Raises LockError."""
-    found = shutil.which("uv") or shutil.which("uv", path=ROOT / ".venv/bin")
+    """The pinned uv: that of the project's own environment, or the one on PATH. Raises LockError.
+
+    Another one may resolve to something else: below 0.12 it took SGLang 0.5.9 where a newer one was asked for, since
+    those need packages that have pre-releases only (sglang's installation page; sglang #18392).
+    """
+    remedy = "pip install -r requirements/dev.lock brings it"
+    found = shutil.which("uv", path=ROOT / ".venv/bin") or shutil.which("uv")
     if not found:
-        raise LockError("uv is not here: pip install -r requirements/dev.lock brings it")
+        raise LockError(f"uv is not here: {remedy}")
+    version = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+    wanted = pins(_text(ROOT / ENGINES / "uv.requirements.in"))["uv"]
+    if version != wanted:
+        raise LockError(f"{found} is uv {version}, the locks are made with {wanted}: {remedy}")
     return found
 
 
@@ -118,11 +127,19 @@ def _beside(scratch: Path, lock: Path) -> Iterator[str]:
         yield f"--excludes={excludes.name}"
     if (scratch / overrides).exists():
         yield f"--overrides={overrides.name}"
-        # An override may name a build that no registry has. uv does not read pip's variable by itself.
-        for folder in os.environ.get("PIP_FIND_LINKS", "").split():
-            yield f"--find-links={folder}"
+        yield from _local_builds(_text(scratch / overrides))
     if lock in FOLLOWS:
         yield f"--constraints={_constraints(scratch, FOLLOWS[lock], overrides)}"
+
+
+def _local_builds(overrides: str) -> Iterator[str]:
+    """An override may name a build that no registry has (1.0+cpu). uv does not read pip's variable by itself.
+
+    Only then: a folder with 2.13.0+cpu in it would win wherever a lock asks for 2.13.0.
+    """
+    if any("+" in version for version in pins(overrides).values()):
+        for folder in os.environ.get("PIP_FIND_LINKS", "").split():
+            yield f"--find-links={folder}"
 
 
 def _constraints(scratch: Path, followed: Path, overrides: Path) -> str:

@@ -8,14 +8,28 @@ from pathlib import Path
 
 from pydantic import Field
 
+from serving import additions
+from serving.additions import Patches, Wheel
 from serving.contract import Contract
 from serving.files import Strict, parse, read_yaml
 from serving.paths import ENGINES
 from serving.problems import Problem, Refused
 
 
+class Checks(Strict):
+    """What a new engine is asked for before it is used: to import these, and to print the --help of its server."""
+
+    imports: list[str] = Field(min_length=1)
+    help: str = Field(description="the module that the units start")
+    environment: dict[str, str] = Field(default_factory=dict)
+
+
 class EngineData(Strict):
-    """What one YAML file of group_data/engines/ says."""
+    """What one YAML file of group_data/engines/ says.
+
+    `cuda_toolkit` is the folder of site-packages in which its lock brings nvcc. `wheels` and `patches` (a folder of
+    group_data/engines/patches/) come on top of the lock.
+    """
 
     purpose: str
     package: str
@@ -27,6 +41,11 @@ class EngineData(Strict):
     download_gb: float = Field(gt=0)
     installed_gb: float = Field(gt=0)
     versions: dict[str, str]
+    checks: Checks
+    cuda_toolkit: str | None = None
+    wheels: list[Wheel] = Field(default_factory=list)
+    patches: str | None = Field(default=None, pattern=r"^[\w.-]+$")
+    patch_strip: int = Field(default=1, ge=0, description="leading folders of the paths in the diffs, as in patch -p")
 
 
 class Engine:
@@ -42,18 +61,35 @@ class Engine:
         if missing:
             remedy = "name one that lies in group_data/engines/"
             raise Refused(Problem(shown, key, f"{files[key].name} does not exist", remedy) for key in missing)
+        wrong = list(additions.problems(self.data.wheels, folder, self._patch_folder, shown))
+        if wrong:
+            raise Refused(wrong)
+
+    @property
+    def _patch_folder(self) -> Path | None:
+        return self._folder / "patches" / self.data.patches if self.data.patches else None
 
     @cached_property
     def lock(self) -> bytes:
-        return (self._folder / self.data.lock).read_bytes()
+        """The lock as the host installs it, with the engine's own wheels."""
+        return additions.with_wheels((self._folder / self.data.lock).read_bytes(), self.data.wheels)
+
+    @cached_property
+    def patches(self) -> Patches:
+        return additions.read_patches(self._patch_folder, self.data.patch_strip)
+
+    def wheel(self, wheel: Wheel) -> bytes:
+        """Content of a wheel that lies in group_data/engines/wheels/."""
+        return (self._folder / "wheels" / str(wheel.file)).read_bytes()
 
     @cached_property
     def contract(self) -> Contract:
         return Contract.load(self._folder / "contracts" / self.data.contract)
 
     def digest(self, python: str) -> str:
-        """Name of the environment that this lock makes with this Python ("3.12")."""
-        return hashlib.sha256(f"python {python}\n".encode() + self.lock).hexdigest()[:16]
+        """Name of the environment that lock, wheels and patches make with this Python ("3.12")."""
+        content = f"python {python}\n".encode() + self.lock + self.patches.document
+        return hashlib.sha256(content).hexdigest()[:16]
 
     def folder_on_host(self, python: str) -> str:
         return f"{ENGINES}/{self.digest(python)}"
@@ -81,7 +117,8 @@ class EngineOnHost:
         On a GPU Triton builds its driver stub with a C compiler and Python.h, SGLang its JIT kernels with g++.
         """
         kernels = {"g++", f"python{self.python}-dev"} if self.data.cuda else set()
-        return frozenset({f"python{self.python}-venv", *kernels})
+        patches = {"patch"} if self.data.patches else set()
+        return frozenset({f"python{self.python}-venv", *kernels, *patches})
 
     @property
     def digest(self) -> str:
@@ -90,6 +127,11 @@ class EngineOnHost:
     @property
     def folder(self) -> str:
         return self.engine.folder_on_host(self.python)
+
+    @property
+    def cuda_home(self) -> str | None:
+        """Where the units find nvcc, None where the engine brings none (hostkit/toolkit.py makes the folder)."""
+        return f"{self.folder}/cuda" if self.data.cuda_toolkit else None
 
     @property
     def interpreter(self) -> str:

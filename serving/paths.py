@@ -3,6 +3,7 @@
 ENGINES = "/opt/sglang/engines"
 HOSTKIT = "/opt/sglang/hostkit"
 INSTALLER = "/opt/sglang/uv"
+WHEELS = "/opt/sglang/wheels"
 CACHES = "/var/cache/sglang"
 STATE = "/var/lib/sglang"
 RELEASES = "/var/lib/sglang/releases"

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 
-from serving import combinations, drift, fetching, gpu_groups, unmanaged
+from serving import air_gap, combinations, drift, fetching, gpu_groups, unmanaged
 from serving.paths import UNITS
 from serving.plan import Plan
 from serving.problems import Problem, Refused
@@ -216,6 +216,26 @@ def _disk_of_models(plan: Plan) -> Iterator[Problem]:
         yield Problem(plan.state.hostname, f"disk of {models}", what, "free the difference or grow the file system")
 
 
+def _bundle(plan: Plan) -> Iterator[Problem]:
+    """A host without a network has what was carried there, and nothing else."""
+    folder, found = plan.wanted.site.bundle, plan.state.bundle
+    if folder is None:
+        return
+    anew = f"make bundle PROFILE={plan.wanted.profile_name} OUT=... on a machine with a network, and carry it there"
+    if found is None:
+        yield Problem(plan.state.hostname, f"bundle {folder}", "has no bundle.json that can be read", anew)
+        return
+    for engine in plan.engines:
+        if drift.engine_missing(engine, plan.state) and air_gap.digest_of(engine.engine.lock) not in found["locks"]:
+            what = f"has not the wheels of {engine.name} as group_data has it now"
+            yield Problem(plan.state.hostname, f"bundle {folder}", what, anew)
+    lacking = sorted(frozenset[str]().union(*(one.packages for one in plan.engines)) - plan.state.packages.keys())
+    if lacking:
+        what = f"{', '.join(lacking)} are missing, and a bundle brings no packages of the distribution"
+        remedy = f"from its media or a mirror that the host reaches: apt-get install {' '.join(lacking)}"
+        yield Problem(plan.state.hostname, "packages", what, remedy)
+
+
 def _restart_never(plan: Plan, release: Release) -> Iterator[Problem]:
     units = drift.to_start(release, plan.state)
     if plan.wanted.site.restart == "never" and units:
@@ -244,4 +264,5 @@ RULES: tuple[Callable[[Plan], Iterator[Problem]], ...] = (
     _checkpoint,
     _disk,
     _disk_of_models,
+    _bundle,
 )

@@ -187,6 +187,7 @@ class HostState(Shape):
     intent: dict[str, Any] | None
     hold: dict[str, Any] | None
     records: dict[str, dict[str, Any]]
+    bundle: dict[str, Any] | None = None
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "HostState":

@@ -79,15 +79,16 @@ class Site(Strict):
     gates: Literal["auto", "quick", "full", "none"] = "auto"
     engine: str | None = None
     find_links: str | None = None
+    bundle: str | None = Field(default=None, pattern=r"^/[^\s]*[^/\s]$")
     api_key_file: str | None = None
     notify: Annotated[Notify | None, BeforeValidator(_notify)] = None
     evict: bool = False
+    deep: bool = False
     gpu_groups: GpuGroups | None = None
     hub_mirrors: list[Annotated[str, AfterValidator(_source)]] | None = None
     adopt: list[Annotated[str, Field(pattern=_FOLDER)]] = Field(default_factory=list)
     hub_token_file: str | None = None
     fetch_streams: int = Field(default=16, gt=0, le=64)
-    deep: bool = False
 
     def __hash__(self) -> int:
         """Hosts with the same settings share a plan; lists among them have no hash of their own."""

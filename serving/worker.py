@@ -68,9 +68,10 @@ def credential(name: str) -> str:
 
 def _environment(wanted: Wanted, engine: EngineOnHost, gpus: Group, devices: Group) -> dict[str, str]:
     """What every worker needs: its GPUs, a cache of its own, its tools on PATH, no hub at run time."""
-    cache = f"{CACHES}/{engine.digest}"
+    cache, cuda = f"{CACHES}/{engine.digest}", engine.cuda_home
     return {
-        "PATH": f"{engine.folder}/bin:/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin",
+        "PATH": f"{engine.folder}/bin:{f'{cuda}/bin:' if cuda else ''}/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin",
+        **({"CUDA_HOME": cuda} if cuda else {}),
         "HOME": cache,
         "SGLANG_CACHE_DIR": cache,
         "XDG_CACHE_HOME": cache,

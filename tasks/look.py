@@ -15,15 +15,15 @@ from serving.site import Site
 from tasks import bundle
 
 # Packages of the distribution, of which the plan needs some on the host (serving/plan.py).
-PACKAGES = ("python3.11-venv", "python3.12-venv", "g++", "python3.11-dev", "python3.12-dev")
+PACKAGES = ("python3.11-venv", "python3.12-venv", "g++", "python3.11-dev", "python3.12-dev", "patch")
 
 
 class Inspection(FactBase[HostState | None]):
     """The state of the host as hostkit/inspection.py sees it."""
 
-    def command(self, models: str) -> str:
+    def command(self, models: str, bundle_folder: str | None) -> str:
         loader, modules = bundle.look_program()
-        request = json.dumps({"models": models, "packages": PACKAGES})
+        request = json.dumps({"models": models, "packages": PACKAGES, "bundle": bundle_folder})
         words = shlex.join(["python3", "-I", "-c", loader, modules, request])
         missing = "echo 'python3 is missing: apt-get install python3' >&2; exit 1"
         return f"command -v python3 >/dev/null || {{ {missing}; }}; {words}"
@@ -38,7 +38,7 @@ class Inspection(FactBase[HostState | None]):
 def inspect(site: Site) -> HostState:
     """The host's state. Raises Refused when the look fails: nothing is decided on a guess."""
     _mend_connection()
-    state: HostState | None = host.get_fact(Inspection, models=site.models)
+    state: HostState | None = host.get_fact(Inspection, models=site.models, bundle_folder=site.bundle)
     if state is None:
         remedy = "mend what stands above; python3 is needed on the host"
         raise Refused([Problem(host.name, "", "could not be looked at", remedy)])

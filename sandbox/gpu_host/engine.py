@@ -66,7 +66,7 @@ def _lay_down(host: GpuHost, engine: Engine, prepared: Prepared) -> None:
     # The service user may not write here: without bytecode every start would compile the engine anew.
     host.run([f"{folder}/bin/python", "-m", "compileall", "-q", "-j", "0", f"{folder}/lib"], limit_s=240)
     request = {"digest": folder.name, "package": "sglang", "versions": engine.data.versions}
-    installer.stamp(outside, {**request, "python": f"/usr/bin/python{PYTHON}"})
+    installer.stamp(outside, {**request, "python": f"/usr/bin/python{PYTHON}"}, [], {})
 
 
 def _own(folder: Path) -> None:

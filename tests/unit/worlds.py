@@ -44,6 +44,7 @@ def host_state(**changes: Any) -> HostState:
         "intent": None,
         "hold": None,
         "records": {},
+        "bundle": None,
     }
     return HostState.from_json({**document, **changes})
 
