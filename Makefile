@@ -35,8 +35,9 @@ bench: host-packages $(DEV)  ## measure; NAME=x for one of bench/
 lock: $(DEV)  ## compile every lock again and show what changed
 	@$(BIN)/python requirements/lock.py
 
-manifest: $(VENV)  ## NAME=checkpoint FOLDER=where its files are: sizes and hashes into group_data/checkpoints/
-	@$(BIN)/python -m serving.manifest $(NAME) $(FOLDER)
+manifest: $(VENV)  ## REPO=owner/name REV=commit or branch: sizes and hashes as the hub says, into group_data/checkpoints/
+	@$(BIN)/python -m tasks.manifest $(if $(NAME),--name=$(NAME)) $(if $(REPO),--repo=$(REPO)) $(if $(REV),--rev=$(REV)) \
+		$(if $(FOLDER),--folder=$(FOLDER)) $(if $(EXPERTS),--experts=$(EXPERTS)) $(if $(TOKEN_FILE),--token-file=$(TOKEN_FILE))
 
 bundle: $(VENV)  ## PROFILE=x OUT=folder [CHECKPOINT=folder]: all that a host without a network needs, to be carried there
 	@$(BIN)/python -m serving.air_gap $(PROFILE) $(OUT) $(if $(CHECKPOINT),--checkpoint $(CHECKPOINT))

@@ -6,6 +6,19 @@ profile = "tp4-mxfp4"
 # Where checkpoints lie on the host: <models>/<repository>/<revision>.
 models = "/srv/models"
 
+# Where checkpoints come from, in order: hubs by their URL, folders of the host by their path. None: $HF_ENDPOINT, else
+# the public hub. []: from nowhere, you put them there yourself.
+hub_mirrors = None
+
+# Folders of the host that may hold files of checkpoints already: linked where they are right, never changed.
+adopt: list[str] = []
+
+# A file on this machine, of mode 600, that holds your token for gated repositories; None where none is needed.
+hub_token_file = None
+
+# Connections of a fetch at once: more for a link that is long, fewer to leave some of it to others.
+fetch_streams = 16
+
 # The entry port. Loopback only: reach it through `ssh -L`.
 listen = "127.0.0.1"
 port = 30000

@@ -40,7 +40,11 @@ def _parser() -> argparse.ArgumentParser:
     ask.add_argument("--within", type=float, default=5.0, metavar="SECONDS")
     command("evicted", _evicted, "which servers were evicted, and how each is started again")
     command("releases", _releases, "the releases on this host, with their verdicts")
+    checkpoints = command("checkpoints", _checkpoints, "the checkpoints on this host, their size, and who needs them")
+    checkpoints.add_argument("--remove", action="append", metavar="REPOSITORY@COMMIT", help="which nobody needs")
+    checkpoints.add_argument("--models", action="append", metavar="FOLDER", help="where to look as well")
     command("start", _work, "start the active release and prove it")
+    command("check", _check, "every byte of the checkpoint that serves, beside the server")
     command("stop", _work, "stop all that the playbook started, and show that the GPUs are free")
     rollback = command("rollback", _work, "go back to the release that was good before, or to a named one")
     rollback.add_argument("release", nargs="?")
@@ -84,6 +88,10 @@ def _add_internal(command: Adder) -> None:
     command("recover", _recover, "(units) bring back what served before an activation was cut off")
     command("put-credential", _put_credential, "(playbook) a key, from standard input").add_argument("name")
     command("put-notify", _put_notify, "(playbook) whom to tell, from standard input")
+    command("came-up", _came_up, "(units) after a boot")
+    command("goes-down", _goes_down, "(units) at a shutdown")
+    command("manifest", _manifest, "(playbook) what a checkpoint was checked against").add_argument("folder")
+    command("put-hub-token", _put_hub_token, "(playbook) the token for gated repositories, from standard input")
     start = command("start-job", _start_job, "(playbook) start or join a job, and say its id")
     start.add_argument("kind")
     start.add_argument("request")
@@ -123,6 +131,12 @@ def _releases(_: argparse.Namespace) -> int:
     from hostkit import console
 
     return console.releases()
+
+
+def _checkpoints(options: argparse.Namespace) -> int:
+    from hostkit import console
+
+    return console.checkpoints(options.models or [], options.remove or [])
 
 
 def _evicted(_: argparse.Namespace) -> int:
@@ -177,6 +191,40 @@ def _put_notify(_: argparse.Namespace) -> int:
     from hostkit import notify
 
     notify.put_from_stdin()
+    return 0
+
+
+def _came_up(_: argparse.Namespace) -> int:
+    from hostkit import shutdowns
+
+    print(shutdowns.came_up())
+    return 0
+
+
+def _goes_down(_: argparse.Namespace) -> int:
+    from hostkit import shutdowns
+
+    shutdowns.goes_down()
+    return 0
+
+
+def _check(_: argparse.Namespace) -> int:
+    from hostkit import console
+
+    return console.check()
+
+
+def _manifest(options: argparse.Namespace) -> int:
+    from hostkit import stamps
+
+    print(stamps.manifest(Path(options.folder)))
+    return 0
+
+
+def _put_hub_token(_: argparse.Namespace) -> int:
+    from hostkit import atomic, paths
+
+    atomic.write(paths.HUB_TOKEN, sys.stdin.read(), mode=0o600)
     return 0
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 
@@ -70,6 +71,21 @@ def releases() -> int:
     return 0
 
 
+def checkpoints(models: list[str], going: list[str]) -> int:
+    """Print which checkpoints there are, or remove those named."""
+    from hostkit import events, revisions
+
+    folders = models or [str(revisions.USUAL)]
+    if going:
+        return work("checkpoints", {"models": folders, "remove": going})
+    try:
+        print("\n".join(revisions.lines(map(Path, folders))))
+    except revisions.Unsure as problem:
+        print(problem, file=sys.stderr)
+        return events.REFUSED
+    return 0
+
+
 def work(kind: str, request: dict[str, Any]) -> int:
     """Start the job or join it, show what it does, and end with its code. It goes on when this is interrupted."""
     from hostkit import events, jobs
@@ -102,6 +118,18 @@ def _followed(kind: str, job: str) -> dict[str, Any]:
             eta = f", about {event['eta_s']:.0f} s left" if event["eta_s"] else ""
             print(f"{event['elapsed_s']:6.1f} s  {event['stage']}: {event['message']}{eta}", flush=True)
     return seen
+
+
+def check() -> int:
+    """Every byte of the active release's checkpoint; it goes on when this is interrupted."""
+    from hostkit import events, jobs, release
+
+    try:
+        folder = release.load(release.active() or "")["checkpoint"]["folder"]
+    except release.Damaged as damage:
+        print(damage, file=sys.stderr)
+        return events.REFUSED
+    return work(jobs.CHECK, {"folder": folder})
 
 
 def install(digest: str) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 from typing import Any
 
-from hostkit import compiler, gpus, paths, processes, verify
+from hostkit import compiler, gpus, paths, processes, stamps
 
 # What an idle card may show as used: driver and ECC bookkeeping (an idle H200 showed 0 MiB; display-less
 # workstation cards a few hundred).
@@ -68,7 +68,7 @@ def _without_config_file(words: list[str]) -> list[str]:
 
 
 def checkpoint_verified(release: dict[str, Any]) -> str:
-    problem = verify.is_verified(Path(release["checkpoint"]["folder"]))
+    problem = stamps.is_verified(Path(release["checkpoint"]["folder"]))
     if problem:
         raise NotMet(problem)
     return f"{release['checkpoint']['repository']}@{release['checkpoint']['revision']}"

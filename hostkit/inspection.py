@@ -18,7 +18,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hostkit import gpus, hold, integrity, intent, ours, paths, processes, started, systemd, unmanaged
+from hostkit import (
+    gpus,
+    hold,
+    integrity,
+    intent,
+    ours,
+    paths,
+    processes,
+    stamps,
+    started,
+    systemd,
+    under_way,
+    unmanaged,
+)
 
 Answer = TypeVar("Answer")
 
@@ -82,7 +95,8 @@ def inspect(request: dict[str, Any]) -> dict[str, Any]:
         "last_good": _link_name(paths.LAST_GOOD),
         "engines": _engines(),
         "checkpoints": _checkpoints(Path(request["models"])),
-        "jobs": jobs(),
+        "jobs": (under := jobs()),
+        "progress": {kind: event for kind in under if (event := under_way.last_event(kind))},
         "intent": intent.read(),
         "hold": hold.read(),
         "records": _documents(paths.RECORDS.glob("*.json"), key=lambda path: path.stem),
@@ -199,7 +213,7 @@ def _packages(names: list[str]) -> dict[str, str]:
 def _units() -> dict[str, Any]:
     if not BOOTED:
         return {}
-    shown = systemd.show(*ours.services(), paths.TARGET, paths.BOOT_UNIT)
+    shown = systemd.show(*ours.services(), paths.TARGET, paths.BOOT_UNIT, paths.CHECK_UNIT)
     keys = (
         "load",
         "active",
@@ -221,9 +235,7 @@ def _jobs() -> list[str]:
     """Kinds of the jobs under way: a run joins them, and decides nothing on what they are about to change."""
     if not BOOTED:
         return []
-    lines = systemd.run("systemctl", "list-units", "--plain", "--no-legend", "sglang-job-*.service", check=False)
-    names = [line.split()[0] for line in lines.splitlines() if line.split()]
-    return [name.removeprefix("sglang-job-").removesuffix(".service") for name in names]
+    return under_way.kinds()
 
 
 def _listeners(listening: list[unmanaged.Listening]) -> list[dict[str, Any]]:
@@ -265,28 +277,13 @@ def _engines() -> dict[str, Any]:
 
 
 def _checkpoints(models: Path) -> dict[str, Any]:
-    """Each folder <models>/<owner>/<name>/<revision>: sizes of its files, and the stamp of its last full check."""
+    """Each folder <models>/<owner>/<name>/<revision>: its files, the stamp of its last full check, and what it
+    takes on disk (bytes): less than its size while a fetch is under way."""
     found = {}
     for folder in sorted(models.glob("*/*/*")):
         if folder.is_dir():
-            files = {str(path.relative_to(folder)): identity(path) for path in folder.rglob("*") if path.is_file()}
-            found[str(folder)] = {"files": files, "stamp": stamp(folder)}
+            there = [path for path in folder.rglob("*") if path.is_file()]
+            files = {str(path.relative_to(folder)): stamps.identity(path) for path in there}
+            on_disk = sum(path.stat().st_blocks for path in there) * 512
+            found[str(folder)] = {"files": files, "stamp": stamps.read(folder), "on_disk": on_disk}
     return found
-
-
-def identity(path: Path) -> dict[str, int]:
-    """What changes when a file's content is replaced: size (bytes), mtime (ns), inode."""
-    info = path.stat()
-    return {"size": info.st_size, "mtime_ns": info.st_mtime_ns, "inode": info.st_ino}
-
-
-def stamp(folder: Path) -> dict[str, Any] | None:
-    try:
-        document: dict[str, Any] = json.loads(stamp_path(folder).read_text())
-    except (OSError, ValueError):
-        return None
-    return document
-
-
-def stamp_path(folder: Path) -> Path:
-    return paths.CHECKPOINT_STAMPS / ("_".join(folder.parts[-3:]) + ".json")

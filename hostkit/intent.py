@@ -24,7 +24,7 @@ def write(to: str, back_to: list[str], mode: str, attempt: int) -> None:
         "gates": mode,
         "attempt": attempt,
         "since": time.time(),
-        "boot": _BOOT_ID.read_text().strip(),
+        "boot": boot_id(),
     }
     atomic.write(FILE, json.dumps(document))
 
@@ -39,7 +39,12 @@ def read() -> dict[str, Any] | None:
 
 
 def is_of_this_boot(document: dict[str, Any]) -> bool:
-    return bool(document["boot"] == _BOOT_ID.read_text().strip())
+    return bool(document["boot"] == boot_id())
+
+
+def boot_id() -> str:
+    """Another one after each boot."""
+    return _BOOT_ID.read_text().strip()
 
 
 def clear() -> None:

@@ -2,9 +2,11 @@
 
 A job lives in /run/sglang/jobs/<kind>/<id>/: request.json, events.jsonl, result.json. The id is drawn anew at each
 start, so that nobody takes the events of a later job for those of his own. Only one job changes the host at a time
-(/run/sglang/lock).
+(/run/sglang/lock); a checkpoint is brought and checked beside it. A request may name the `python` that its job runs
+under.
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -23,6 +25,21 @@ from hostkit.events import Progress, Result
 Job = Callable[[dict[str, Any], Progress], Result]
 
 RECOVERY = "recovery"
+CHECKPOINT, CHECK = "checkpoint", "check"
+# They change nothing that serves: meanwhile a server may be stopped, started and rolled back.
+_BESIDE = (CHECKPOINT, CHECK)
+_PROPERTIES = {
+    # A login has its proxy from there, and services have not.
+    CHECKPOINT: ("EnvironmentFile=-/etc/environment",),
+    # The server goes first; and whoever is told of failures is told when a file turns out bad.
+    CHECK: (
+        "Nice=19",
+        "IOSchedulingClass=idle",
+        "CPUWeight=idle",
+        f"LogNamespace={paths.JOURNAL_NAMESPACE}",
+        f"OnFailure={paths.NOTIFIER.replace('@', '@sglang-job-check.service')}",
+    ),
+}
 _KEPT = 5
 
 
@@ -58,7 +75,7 @@ def start(kind: str, request: dict[str, Any], by: str = "", after: str | None = 
         folder(kind, job).mkdir()
         atomic.write(folder(kind, job) / "request.json", json.dumps(request), mode=0o600)
         atomic.write(place / "current.json", json.dumps({"job": job, "by": by, "since": time.time()}))
-        _launch(kind, job, after)
+        _launch(kind, job, after, request.get("python", "/usr/bin/python3"))
         _forget_old(place, job)
     return job
 
@@ -87,7 +104,7 @@ def _forget_old(place: Path, current: str) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _launch(kind: str, job: str, after: str | None) -> None:
+def _launch(kind: str, job: str, after: str | None, python: str) -> None:
     me = Path(__file__).resolve().parents[1]
     systemd.run(
         "systemd-run",
@@ -99,8 +116,9 @@ def _launch(kind: str, job: str, after: str | None) -> None:
         *([f"--property=ExecStopPost={after}"] if after else []),
         # Nobody stands behind it: killed, it begins anew.
         *(["--property=Restart=on-abnormal", "--property=RestartSec=5"] if kind == RECOVERY else []),
+        *(f"--property={one}" for one in _PROPERTIES.get(kind, ())),
         "--",
-        "/usr/bin/python3",
+        python,
         str(me),
         "run-job",
         kind,
@@ -120,7 +138,7 @@ def work(kind: str, job: str, body: Job) -> int:
     if kind != RECOVERY:
         _wait_for_recovery(progress)
     try:
-        with host_lock(kind, _by(kind), waits=kind == RECOVERY):
+        with contextlib.nullcontext() if kind in _BESIDE else host_lock(kind, _by(kind), waits=kind == RECOVERY):
             result = body(request, progress)
     except Locked as locked:
         result = Result(events.LOCKED, str(locked))

@@ -4,19 +4,20 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hostkit import acceptance, console, gpus, hold, intent, jobs, ours, release, started, systemd
+from hostkit import acceptance, console, gpus, hold, intent, jobs, ours, release, stamps, started, systemd, under_way
 
 
 def look() -> tuple[list[str], list[str]]:
     """(what there is, what is wrong), each as lines to print."""
     active, held = release.active(), hold.read()
     lines = [f"release  {_release(active)}"]
+    lines += [f"job      {under_way.in_words(kind, under_way.last_event(kind))}" for kind in under_way.kinds()]
     problems = [hold.describe(held)] if held else []
     problems += ["an activation was cut off: sglang-box start"] if intent.read() and not _at_work() else []
     for unit in systemd.show(*ours.services()).values():
         lines.append(f"unit     {_unit(unit)}")
         problems += _unit_problems(unit, active)
-    problems += _drift(active)
+    problems += [*_drift(active), *_checkpoint(active)]
     card_lines, card_problems = _cards()
     if active and not held:
         answer = console.ask(5.0, None)
@@ -84,6 +85,14 @@ def _drift(active: str | None) -> list[str]:
         return [str(damage)]
     wrong = [file["path"] for file in document["files"] if not release.is_right(Path(file["path"]), file)]
     return [f"{path} is not as the release has it: run the playbook" for path in wrong]
+
+
+def _checkpoint(active: str | None) -> list[str]:
+    try:
+        problem = stamps.is_verified(Path(release.load(active)["checkpoint"]["folder"])) if active else None
+    except release.Damaged:
+        return []  # said by _drift
+    return [f"checkpoint: {problem}: run the playbook"] if problem else []
 
 
 def _cards() -> tuple[list[str], list[str]]:

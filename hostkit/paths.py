@@ -19,10 +19,12 @@ RUN = Path("/run/sglang")
 LOCK = RUN / "lock"
 CONFIG = Path("/etc/sglang")
 CREDENTIALS = CONFIG / "credentials"
+HUB_TOKEN = CONFIG / "hub-token"
 UNITS = Path("/etc/systemd/system")
 
 SERVICE_USER = "sglang"
 JOURNAL_NAMESPACE = "sglang"
 TARGET = "sglang.target"
 BOOT_UNIT = "sglang-boot.service"
+CHECK_UNIT = "sglang-check.service"
 NOTIFIER = "sglang-notify@.service"

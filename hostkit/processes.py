@@ -110,6 +110,14 @@ def environment(pid: int) -> dict[str, str]:
     return dict(entry.split("=", 1) for entry in entries if "=" in entry)
 
 
+def arguments(pid: int) -> list[str]:
+    """The words of the command line; none when the process is gone."""
+    try:
+        return (PROC / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
 def pids() -> list[int]:
     return [int(name) for name in os.listdir(PROC) if name.isdigit()]
 

@@ -73,8 +73,11 @@ def install(release: dict[str, Any]) -> None:
     for service in services(release):
         _set_drop_ins_aside(service)
     systemd.run("systemctl", "daemon-reload")
-    boot = [paths.BOOT_UNIT] if (paths.UNITS / paths.BOOT_UNIT).exists() else []  # one of an earlier playbook has none
-    systemd.run("systemctl", "enable", "--quiet", paths.TARGET, *boot, *services(release))
+    # One of an earlier playbook has none.
+    beside = [unit for unit in (paths.BOOT_UNIT, paths.CHECK_UNIT) if (paths.UNITS / unit).exists()]
+    systemd.run("systemctl", "enable", "--quiet", paths.TARGET, *beside, *services(release))
+    if paths.CHECK_UNIT in beside:  # from now on, and not from the next boot on
+        systemd.run("systemctl", "start", "--no-block", paths.CHECK_UNIT)
 
 
 def is_right(path: Path, file: dict[str, Any]) -> bool:

@@ -3,13 +3,15 @@
 import shlex
 from pathlib import Path
 
-from hostkit import activation, installer, jobs, operating, recovery, verify
+from hostkit import activation, checkpoint, installer, jobs, operating, recovery, revisions, verify
 
 _BODIES: dict[str, jobs.Job] = {
     "engine": installer.install,
-    "checkpoint": verify.verify,
+    jobs.CHECKPOINT: checkpoint.bring,
+    jobs.CHECK: verify.deep,
     "activation": activation.activate,
     "start": operating.start,
+    "checkpoints": revisions.remove,
     "stop": operating.stop,
     "hold": operating.hold,
     "rollback": operating.roll_back,

@@ -71,6 +71,13 @@ class HostDidNotBoot(SandboxError):
         super().__init__(f"{host} {what}; end of {log}:\n{tail(log)}")
 
 
+class HubDidNotStart(SandboxError):
+    """The sandbox's model hub does not run."""
+
+    def __init__(self, log: Path) -> None:
+        super().__init__(f"the model hub does not run: `python3 -m sandbox up` starts it; end of {log}:\n{tail(log)}")
+
+
 class HostNotRunning(SandboxError):
     """The host must run for this command."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sandbox import cgroups, layers, network, registries, ssh, tree
+from sandbox import cgroups, hub, layers, network, registries, ssh, tree
 from sandbox.commands import Say, require_commands, require_root
 from sandbox.errors import BadRequest, HostNotRunning, NothingToBoot
 from sandbox.layers import Kept
@@ -133,6 +133,8 @@ class Sandbox:
             ssh.write_config(self.place, {host.name: host.address for host in self.known()})
         for host in hosts:
             host.power_on()
+        if self.running():
+            hub.start(self.place)  # also one that died while hosts ran
         for host in hosts:
             host.wait()
 
@@ -144,6 +146,7 @@ class Sandbox:
 
     def _leave_when_empty(self) -> None:
         if not self.running():
+            hub.stop(self.place)
             network.close_bridge(self.place)
 
 

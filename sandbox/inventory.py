@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sandbox import registries, ssh
+from sandbox import hub, registries, ssh
 from sandbox.engine_choice import choose
 from sandbox.fleet import Sandbox
 from sandbox.machine import Host
@@ -31,6 +31,8 @@ def _data(host: Host) -> dict[str, object]:
         "ssh_known_hosts_file": str(ssh.known_hosts(host.place)),
         "ssh_strict_host_key_checking": "yes",
     }
+    endpoint = hub.endpoint(host.place)
+    data["hub_mirrors"] = [endpoint] if endpoint else []
     wheels = _wheels(host)
     if wheels:
         data["find_links"] = registries.WHEELS_INSIDE

@@ -22,11 +22,17 @@ FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 # and the last one to leave puts the switch back.
 REGISTER = Path("/run/sglang-sandbox")
 GATEWAY = 254
+HUB, HUB_CDN = 253, 252  # clients tell a hub from its CDN by the host
 
 
 def address(place: Place, index: int) -> str:
     """Return the IPv4 address of the host with that number (1..250)."""
     return f"{place.network}.{index}"
+
+
+def hub_addresses(place: Place) -> tuple[str, str]:
+    """Return the IPv4 addresses of the model hub and of its CDN, on the bridge."""
+    return address(place, HUB), address(place, HUB_CDN)
 
 
 def namespace(place: Place, host: str) -> Path:
@@ -41,6 +47,8 @@ def open_bridge(place: Place) -> None:
     _refuse_taken_subnet(place)
     run("ip", "link", "add", place.tag, "type", "bridge")
     run("ip", "address", "add", f"{place.network}.{GATEWAY}/24", "dev", place.tag)
+    for own in hub_addresses(place):
+        run("ip", "address", "add", f"{own}/24", "dev", place.tag)
     run("ip", "link", "set", place.tag, "up")
     run("nft", "-f", "-", stdin=_translation(place))
     _forward(place)

@@ -134,7 +134,7 @@ class Machine:
     def _free_number(self) -> int:
         others = (self.place.root / "hosts").glob("*/record.json")
         taken = {json.loads(path.read_text())["index"] for path in others}
-        return next(number for number in range(1, network.GATEWAY) if number not in taken)
+        return next(number for number in range(1, network.HUB_CDN) if number not in taken)
 
     def _specification(self, record: Record) -> dict[str, object]:
         uplink = Path("/run/systemd/resolve/resolv.conf").exists()

@@ -42,7 +42,15 @@ def credential_differs(release: Release, state: HostState) -> str | None:
 
 def notify_differs(release: Release, state: HostState) -> str | None:
     """How the host's notifier differs from the operator's setting, None where it does not."""
-    wanted, found = release.plan.wanted.site.notify, state.files.get(paths.NOTIFY)
+    return _setting_differs(release.plan.wanted.site.notify, state.files.get(paths.NOTIFY))
+
+
+def hub_token_differs(release: Release, state: HostState) -> str | None:
+    """How the token on the host differs from the operator's, None where it does not."""
+    return _setting_differs(release.plan.wanted.hub_token, state.files.get(paths.HUB_TOKEN))
+
+
+def _setting_differs(wanted: Secret | None, found: File | None) -> str | None:
     if wanted is None:
         return "no longer used" if found else None
     return _differs(wanted, found)
@@ -91,7 +99,7 @@ def _drop_ins(release: Release, state: HostState) -> Iterator[str]:
 
 
 def _units(release: Release, state: HostState) -> Iterator[str]:
-    wanted = {unit.service for unit in release.plan.units} | {paths.TARGET, paths.BOOT_UNIT}
+    wanted = {unit.service for unit in release.plan.units} | set(paths.BESIDE)
     for name, unit in state.units.items():
         if name in wanted and unit.enabled != "enabled" and f"{paths.UNITS}/{name}" in state.files:
             yield f"{name}: {unit.enabled or 'not enabled'} instead of enabled"

@@ -10,6 +10,7 @@ RELEASES = "/var/lib/sglang/releases"
 CONFIG = "/etc/sglang"
 CREDENTIALS = "/etc/sglang/credentials"
 NOTIFY = "/etc/sglang/notify.json"
+HUB_TOKEN = "/etc/sglang/hub-token"  # noqa: S105 (a path)
 UNITS = "/etc/systemd/system"
 CONSOLE_COMMAND = "/usr/local/bin/sglang-box"
 
@@ -17,4 +18,7 @@ SERVICE_USER = "sglang"
 JOURNAL_NAMESPACE = "sglang"
 TARGET = "sglang.target"
 BOOT_UNIT = "sglang-boot.service"
+CHECK_UNIT = "sglang-check.service"
+# Units of the playbook that serve nothing.
+BESIDE = (TARGET, BOOT_UNIT, CHECK_UNIT)
 NOTIFIER = "sglang-notify@.service"

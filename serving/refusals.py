@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 
-from serving import air_gap, combinations, drift, gpu_groups, unmanaged
+from serving import air_gap, combinations, drift, fetching, gpu_groups, unmanaged
 from serving.paths import UNITS
 from serving.plan import Plan
 from serving.problems import Problem, Refused
@@ -180,8 +180,10 @@ def _checkpoint(plan: Plan) -> Iterator[Problem]:
     where = f"group_data/checkpoints/{plan.wanted.profile.checkpoint}.yaml"
     if checkpoint.revision is None:
         what = f"none is known for {checkpoint.repository}"
-        remedy = f"write the commit that you want, from https://huggingface.co/{checkpoint.repository}/commits/main"
+        remedy = f"make manifest REPO={checkpoint.repository} REV=main  (or the commit that you want)"
         yield Problem(where, "revision", what, remedy)
+        return
+    if fetching.may_come(plan):
         return
     if checkpoint.files is None:
         remedy = f"make manifest NAME={plan.wanted.profile.checkpoint} FOLDER={folder} (where the files are)"
@@ -192,7 +194,7 @@ def _checkpoint(plan: Plan) -> Iterator[Problem]:
         size = found.get(name, {}).get("size")
         if size != wanted.size:
             what = "is missing" if size is None else f"has {size} bytes, the manifest says {wanted.size}"
-            yield Problem(plan.state.hostname, f"{folder}/{name}", what, "copy this file to the host again")
+            yield Problem(plan.state.hostname, f"{folder}/{name}", what, "copy it to the host, or name hub_mirrors")
 
 
 def _disk(plan: Plan) -> Iterator[Problem]:
@@ -224,6 +226,16 @@ def _bundle(plan: Plan) -> Iterator[Problem]:
         yield Problem(plan.state.hostname, "packages", what, remedy)
 
 
+def _disk_of_models(plan: Plan) -> Iterator[Problem]:
+    """Where files may be adopted nobody knows before the host has looked at them."""
+    models, site = plan.wanted.site.models, plan.wanted.site
+    needed = fetching.on_host(plan).to_come_gb
+    free = plan.state.free_gb.get(models, 0.0)
+    if not site.adopt and needed and free < needed:
+        what = f"{free:.1f} GB free, {needed:.1f} GB of the checkpoint are missing"
+        yield Problem(plan.state.hostname, f"disk of {models}", what, "free the difference or grow the file system")
+
+
 def _restart_never(plan: Plan, release: Release) -> Iterator[Problem]:
     units = drift.to_start(release, plan.state)
     if plan.wanted.site.restart == "never" and units:
@@ -252,4 +264,5 @@ RULES: tuple[Callable[[Plan], Iterator[Problem]], ...] = (
     _checkpoint,
     _disk,
     _bundle,
+    _disk_of_models,
 )

@@ -53,7 +53,8 @@ class ReleaseFile:
 # What stands beside the servers and starts none of them: a change there is no new release.
 _JOURNAL = f"/etc/systemd/journald@{paths.JOURNAL_NAMESPACE}.conf"
 _NEEDRESTART = "/etc/needrestart/conf.d/50-sglang.conf"
-_STARTS_NOTHING = (_JOURNAL, _NEEDRESTART, f"{paths.UNITS}/{paths.BOOT_UNIT}", f"{paths.UNITS}/{paths.NOTIFIER}")
+_BESIDE = (paths.BOOT_UNIT, paths.CHECK_UNIT, paths.NOTIFIER)
+_STARTS_NOTHING = (_JOURNAL, _NEEDRESTART, *(f"{paths.UNITS}/{unit}" for unit in _BESIDE))
 
 
 class Release:
@@ -71,6 +72,7 @@ class Release:
             ReleaseFile(_NEEDRESTART, render("needrestart.conf.j2")),
             ReleaseFile(f"{paths.UNITS}/{paths.TARGET}", render("sglang.target.j2", plan=plan)),
             ReleaseFile(f"{paths.UNITS}/{paths.BOOT_UNIT}", render("boot.service.j2")),
+            ReleaseFile(f"{paths.UNITS}/{paths.CHECK_UNIT}", render("check.service.j2")),
             ReleaseFile(f"{paths.UNITS}/{paths.NOTIFIER}", render("notify.service.j2")),
         )
         if plan.wanted.api_key:

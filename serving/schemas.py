@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class Shape(BaseModel):
@@ -133,6 +133,30 @@ class Server(Shape):
         return sum(self.gpus.values()) / 1024
 
 
+def _span(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 180 else f"{seconds:.0f} s"
+
+
+class Event(Shape):
+    """One line of progress. percent 0 to 100 and eta_s only where they are known."""
+
+    t: float
+    unit: str
+    stage: str
+    percent: float | None
+    elapsed_s: float
+    eta_s: float | None
+    message: str
+
+    def __str__(self) -> str:
+        percent = "" if self.percent is None else f"{self.percent:.0f} %, "
+        return f"{percent}{self.message}{self.left}"
+
+    @property
+    def left(self) -> str:
+        return "" if self.eta_s is None else f", about {_span(self.eta_s)} left"
+
+
 class HostState(Shape):
     """The one look at a host: everything that a run decides on."""
 
@@ -159,6 +183,7 @@ class HostState(Shape):
     engines: dict[str, dict[str, Any]]
     checkpoints: dict[str, dict[str, Any]]
     jobs: list[str]
+    progress: dict[str, Event] = Field(default_factory=dict)
     intent: dict[str, Any] | None
     hold: dict[str, Any] | None
     records: dict[str, dict[str, Any]]
@@ -170,18 +195,6 @@ class HostState(Shape):
         if data.get("schema") != 1:
             raise ValueError(f"schema {data.get('schema')!r}, expected 1")
         return cls.model_validate({**data, "schema_": data["schema"]})
-
-
-class Event(Shape):
-    """One line of progress. percent 0 to 100 and eta_s only where they are known."""
-
-    t: float
-    unit: str
-    stage: str
-    percent: float | None
-    elapsed_s: float
-    eta_s: float | None
-    message: str
 
 
 class Verdict(Shape):

@@ -13,6 +13,7 @@ from typing import Any
 from serving import paths
 from serving.problems import Problem, Refused
 
+_TOKEN = re.compile(r"[!-~]{8,500}")
 _KEY = re.compile(r"[A-Za-z0-9._-]{16,200}")
 REMEDY = "make one: (umask 077; openssl rand -hex 24 >FILE)"
 _URL = re.compile(r"https?://[^\s/?#@]+([/?][!-~]*)?")
@@ -40,8 +41,40 @@ class Secret(ABC):
         return hashlib.sha256(self.content().encode()).hexdigest()
 
 
-class ApiKey(Secret):
+class _OfAFile(Secret):
+    """One word in a file of the operator's, which only he can read. Raises Refused when it is not so."""
+
+    setting: str
+    pattern: re.Pattern[str]
+    holds: str
+    remedy: str
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        problem = self._problem()
+        if problem:
+            raise Refused([Problem("group_data", self.setting, f"{file} {problem}", self.remedy)])
+
+    def _problem(self) -> str | None:
+        if not self.file.is_file():
+            return "does not exist"
+        if stat.S_IMODE(self.file.stat().st_mode) & 0o077:
+            return "can be read by others (chmod 600)"
+        try:
+            text = self._text
+        except (OSError, UnicodeDecodeError) as error:
+            return f"cannot be read ({type(error).__name__})"
+        return None if self.pattern.fullmatch(text) else f"holds no {self.holds}"
+
+    @property
+    def _text(self) -> str:
+        return self.file.read_text(encoding="utf-8").strip()
+
+
+class ApiKey(_OfAFile):
     """An API key by the file that holds it: the engine's `--config` file on the host."""
+
+    setting, pattern, holds, remedy = "api_key_file", _KEY, "key of 16 to 200 letters, digits, . _ or -", REMEDY
 
     @property
     def path_on_host(self) -> str:
@@ -56,29 +89,20 @@ class ApiKey(Secret):
         """Named by its content: an earlier release keeps the key that it was started with."""
         return f"{self.sha256[:16]}.yaml"
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
-        problem = self._problem()
-        if problem:
-            raise Refused([Problem("group_data", "api_key_file", f"{file} {problem}", REMEDY)])
-
-    def _problem(self) -> str | None:
-        if not self.file.is_file():
-            return "does not exist"
-        if stat.S_IMODE(self.file.stat().st_mode) & 0o077:
-            return "can be read by others (chmod 600)"
-        try:
-            text = self._text
-        except (OSError, UnicodeDecodeError) as error:
-            return f"cannot be read ({type(error).__name__})"
-        return None if _KEY.fullmatch(text) else "holds no key of 16 to 200 letters, digits, . _ or -"
-
-    @property
-    def _text(self) -> str:
-        return self.file.read_text(encoding="utf-8").strip()
-
     def content(self) -> str:
         return f'api-key: "{self._text}"\n'
+
+
+class HubToken(_OfAFile):
+    """The token for gated repositories, by the file that holds it."""
+
+    setting, pattern, holds = "hub_token_file", _TOKEN, "token (8 to 500 characters without a space)"
+    remedy = "take one from your account on the hub: (umask 077; cat >FILE)"
+    path_on_host = paths.HUB_TOKEN
+    command = ("put-hub-token",)
+
+    def content(self) -> str:
+        return f"{self._text}\n"
 
 
 @dataclass(frozen=True)

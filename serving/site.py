@@ -1,6 +1,7 @@
 """Site settings: what group_data/all.py (and the files of narrower groups) say about a host."""
 
 import ipaddress
+import os
 import re
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal
@@ -13,6 +14,9 @@ from serving.problems import Problem, Refused
 from serving.secret import Notify
 
 WHERE = "group_data"
+# Where a host fetches checkpoints from unless the settings or HF_ENDPOINT say otherwise.
+HUB = "https://huggingface.co"
+_FOLDER = r"/\S+"
 _HOW_TO_NOTIFY = 'write {"webhook": "https://..."} or {"command": ["/path", "word", ...]}, or None'
 
 
@@ -53,6 +57,17 @@ def _notify(setting: Any) -> Notify | None:
         raise PydanticCustomError(OWN_WORDS, "{what}", {"what": str(problem), "remedy": _HOW_TO_NOTIFY}) from None
 
 
+def _source(text: str) -> str:
+    """A hub or a folder. A URL with a password in it would show up in logs."""
+    if not re.fullmatch(rf"https?://[^\s/?#@]+(/[^\s?#@]*)?|{_FOLDER}", text):
+        what, remedy = (
+            f"{text!r} is neither the URL of a hub nor a folder",
+            'write "https://host" or "/folder/on/the/host"',
+        )
+        raise PydanticCustomError(OWN_WORDS, "{what}", {"what": what, "remedy": remedy})
+    return text.rstrip("/")
+
+
 class Site(Strict):
     """The keys that an operator may set; any other key is refused."""
 
@@ -70,6 +85,19 @@ class Site(Strict):
     evict: bool = False
     deep: bool = False
     gpu_groups: GpuGroups | None = None
+    hub_mirrors: list[Annotated[str, AfterValidator(_source)]] | None = None
+    adopt: list[Annotated[str, Field(pattern=_FOLDER)]] = Field(default_factory=list)
+    hub_token_file: str | None = None
+    fetch_streams: int = Field(default=16, gt=0, le=64)
+
+    def __hash__(self) -> int:
+        """Hosts with the same settings share a plan; lists among them have no hash of their own."""
+        return hash(repr(self))
+
+    @property
+    def sources(self) -> list[str]:
+        """Where checkpoints come from, in order: hubs by their URL, folders of the host by their path."""
+        return [os.environ.get("HF_ENDPOINT") or HUB] if self.hub_mirrors is None else self.hub_mirrors
 
 
 class LogOptions(Site):

@@ -11,7 +11,7 @@ from serving.engine import Engine
 from serving.files import parse, read_yaml
 from serving.problems import Problem, Refused
 from serving.profile import Environment, NcclBlock, Profile, load_profile, shown_name
-from serving.secret import ApiKey
+from serving.secret import ApiKey, HubToken
 from serving.site import Site
 from serving.topology_keys import RESERVED, ROUTER_RESERVED, topology_problems
 
@@ -34,6 +34,7 @@ class Wanted:
     arguments: Mapping[str, Value]
     nccl: Environment
     api_key: ApiKey | None
+    hub_token: HubToken | None
     notes: tuple[str, ...]
     overrides: Mapping[str, Mapping[str, Value | None]] = field(default_factory=dict)
     router_engine: Engine | None = None
@@ -63,6 +64,7 @@ def load_wanted(site: Site, group_data: Path = GROUP_DATA) -> Wanted:
     checkpoint = read(load_checkpoint, group_data / "checkpoints", profile.checkpoint)
     nccl = read(_load_nccl, group_data / "nccl", profile.nccl)
     api_key = read(ApiKey, ROOT / site.api_key_file) if site.api_key_file else None
+    hub_token = read(HubToken, ROOT / site.hub_token_file) if site.hub_token_file else None
     common = read(_resolved, engine, profile.arguments, where, "arguments", RESERVED)
     router = read(_resolved, router_engine, profile.router or {}, where, "router", ROUTER_RESERVED)
     overrides = {role: read(_overrides, engine, profile, role, where) for role in profile.worker_roles}
@@ -77,6 +79,7 @@ def load_wanted(site: Site, group_data: Path = GROUP_DATA) -> Wanted:
         arguments=common.values,
         nccl=nccl,
         api_key=api_key,
+        hub_token=hub_token,
         notes=(*common.notes, *router.notes),
         overrides=overrides,
         router_engine=router_engine,

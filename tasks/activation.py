@@ -7,7 +7,7 @@ from pyinfra import host, state
 from pyinfra.operations import server
 
 from serving import drift, unmanaged
-from serving.paths import TARGET
+from serving.paths import BESIDE
 from serving.plan import Plan, hostkit_path
 from serving.release import Release
 from serving.schemas import Server
@@ -100,7 +100,7 @@ def _effect(release: Release, units: list[str]) -> str:
     found = release.plan.state
     record = found.records.get(release.plan.wanted.profile_name, {})
     past = f"about {record['start_s']:.0f} s, as last time" if "start_s" in record else "the first of this profile here"
-    running = [name for name, unit in found.units.items() if unit.active == "active" and name != TARGET]
+    running = [name for name, unit in found.units.items() if unit.active == "active" and name not in BESIDE]
     if not running:
         return f"starts {', '.join(units)} ({past})"
     return f"tokens stop: stops {', '.join(running)}, starts {', '.join(units)} ({past})"

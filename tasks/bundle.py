@@ -14,6 +14,7 @@ HOSTKIT = Path(__file__).resolve().parent.parent / "hostkit"
 LOOK_MODULES = (
     "paths",
     "atomic",
+    "stamps",
     "ours",
     "processes",
     "gpus",
@@ -23,6 +24,7 @@ LOOK_MODULES = (
     "identify",
     "owner",
     "unmanaged",
+    "under_way",
     "integrity",
     "started",
     "inspection",

@@ -10,7 +10,7 @@ from pyinfra.operations import server
 
 from serving.paths import CONSOLE_COMMAND
 from serving.problems import Problem, Refused, nearest
-from serving.site import Site
+from serving.site import Site, load_site
 from tasks.follow import who
 from tasks.operations import job_done
 from tasks.plan import refuse
@@ -34,6 +34,22 @@ def show(*words: str) -> None:
     if _only():
         for line in host.get_fact(Said, words=shlex.join(words)):
             print(f"{host.print_prefix}{line}", file=sys.stderr)
+
+
+def checkpoints() -> None:
+    """--data remove=REPOSITORY@COMMIT (or several, with commas) removes; without it they are listed."""
+    if not _only("remove"):
+        return
+    try:
+        models = load_site({key: value for key, value in host.data.dict().items() if key != "remove"}).models
+    except Refused as refusal:
+        refuse(refusal)
+        return
+    going = [name for name in str(host.data.get("remove") or "").split(",") if name]
+    if going:
+        _job(f"Remove {', '.join(going)}", "checkpoints", {"models": [models], "remove": going})
+    else:
+        show("checkpoints", "--models", models)
 
 
 def stop() -> None:

@@ -4,20 +4,25 @@ The job does not depend on this connection: it goes on when the connection drops
 """
 
 import getpass
+import io
 import json
 import shlex
 import socket
+import sys
 import time
 from typing import Any
 
 from pyinfra.api.command import PyinfraCommand
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
+from rich.console import Console
+from rich.progress_bar import ProgressBar
 
 from serving.schemas import Event, Result
 
 _WAIT_S = 5
-_REPEAT_S = 15.0
+_REPEAT_S, _WATCHED_S = 15.0, 3.0
+_BAR_WIDTH = 24
 MEANING = {
     1: "the job failed",
     2: "refused before any change",
@@ -87,12 +92,24 @@ class _Shown:
 
     def tell(self, event: Event) -> None:
         what = f"{event.unit} {event.stage} {event.message}" if event.percent is None else event.stage
-        if what == self._last and time.monotonic() - self._when < _REPEAT_S:
+        if what == self._last and time.monotonic() - self._when < (_WATCHED_S if _is_watched() else _REPEAT_S):
             return
         self._last, self._when = what, time.monotonic()
+        bar = f" {_bar(event.percent)}" if event.percent is not None and _is_watched() else ""
         percent = "" if event.percent is None else f" {event.percent:.0f} %"
-        eta = "" if event.eta_s is None else f", about {event.eta_s:.0f} s left"
-        _say(self._host, f"{event.elapsed_s:6.1f} s  {event.stage}{percent}: {event.message}{eta}")
+        _say(self._host, f"{event.elapsed_s:6.1f} s  {event.stage}{bar}{percent}: {event.message}{event.left}")
+
+
+def _is_watched() -> bool:
+    return sys.stderr.isatty()
+
+
+def _bar(percent: float) -> str:
+    """A line each few seconds and not one that moves: pyinfra draws on the last line of the terminal, too."""
+    console = Console(file=io.StringIO(), force_terminal=True, width=_BAR_WIDTH + 1, color_system="standard")
+    with console.capture() as drawn:
+        console.print(ProgressBar(total=100, completed=percent, width=_BAR_WIDTH), end="")
+    return drawn.get()
 
 
 def _show_result(host: Host, result: Result) -> None:

@@ -12,7 +12,9 @@ from pyinfra.api.command import FileUploadCommand, PyinfraCommand, QuoteString
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
+from serving import manifest
 from serving.secret import Secret
+from serving.wanted import GROUP_DATA, ROOT
 from tasks.follow import FollowJob
 
 
@@ -58,6 +60,31 @@ def answers(
 def job_done(hostkit: str, kind: str, request: dict[str, Any]) -> Generator[PyinfraCommand, None, None]:
     """The job ran to its end in a unit of its own on the host; its progress is shown here meanwhile."""
     yield FollowJob(hostkit, kind, request)
+
+
+class BringManifest(PyinfraCommand):
+    """Reads what the host found the hub to list, and writes it into the checkpoint's YAML on this machine."""
+
+    def __init__(self, hostkit: str, folder: str, checkpoint: str) -> None:
+        super().__init__()
+        self.hostkit, self.folder, self.checkpoint = hostkit, folder, checkpoint
+
+    def __repr__(self) -> str:
+        return f"BringManifest({self.checkpoint})"
+
+    def execute(self, state: State, host: Host, connector_arguments: Any) -> bool:
+        command = shlex.join([self.hostkit, "manifest", self.folder])
+        ok, output = host.run_shell_command(command, **connector_arguments)
+        if ok:
+            path = manifest.write(json.loads(output.stdout_lines[-1]), self.checkpoint, GROUP_DATA / "checkpoints")
+            host.log(f"{path.relative_to(ROOT)} holds the manifest now: commit it")
+        return ok
+
+
+@operation()
+def manifest_brought_back(hostkit: str, folder: str, checkpoint: str) -> Generator[PyinfraCommand, None, None]:
+    """The checkpoint's YAML here has the sizes and hashes by which the host's files were checked."""
+    yield BringManifest(hostkit, folder, checkpoint)
 
 
 class PutSecret(PyinfraCommand):

@@ -24,7 +24,7 @@ def show() -> None:
     table = Table(title=f"{host.name}: {state.os}, driver {state.driver or state.driver_error}", title_justify="left")
     table.add_column("what")
     table.add_column("state", overflow="fold")
-    for what, text in (*_releases(state), *_units(state), *_gpus(state)):
+    for what, text in (*_releases(state), *_jobs(state), *_units(state), *_gpus(state)):
         table.add_row(what, text)
     Console(stderr=True).print(table)
     servers.show("servers that this playbook did not start", state.servers, state)
@@ -36,6 +36,11 @@ def _releases(state: HostState) -> Iterator[tuple[str, str]]:
     for profile, record in state.records.items():
         when = time.strftime("%F %T", time.localtime(record["at"]))
         yield f"profile {profile}", f"last start took {record['start_s']} s ({when}, release {record['release']})"
+
+
+def _jobs(state: HostState) -> Iterator[tuple[str, str]]:
+    for kind in state.jobs:
+        yield f"job {kind}", str(state.progress.get(kind, "under way"))
 
 
 def _units(state: HostState) -> Iterator[tuple[str, str]]:

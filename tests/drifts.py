@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from tests.playbook import TINY
+
 UNIT = "/etc/systemd/system/sglang-server.service"
 NCCL = "/etc/sglang/nccl.env"
 ENV = "/etc/sglang/sglang-server.env"
@@ -59,7 +61,7 @@ BESIDE_A_RIGHT_PROCESS = {
         "sglang-old.service: active, a unit of another release",
     ),
     "package removed from the host": Drift("dpkg --remove python3-venv python3.11-venv", "Install python3.11-venv"),
-    "checkpoint touched": Drift("touch /srv/models/sandbox/tiny/v1/tokenizer.json", "Check sandbox/tiny@v1"),
+    "checkpoint touched": Drift(f"touch {TINY}/tokenizer.json", "Check sandbox/tiny@"),
 }
 
 # The process does not run, or was started from something else: it starts anew, once.

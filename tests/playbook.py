@@ -9,10 +9,13 @@ from pathlib import Path
 from shutil import copytree, ignore_patterns
 from typing import Any
 
+from sandbox import furnish
 from sandbox.machine import Host
 
 ROOT = Path(__file__).resolve().parent.parent
 PYINFRA = Path(sys.prefix) / "bin" / "pyinfra"
+# The sandbox's checkpoint on its hosts.
+TINY = f"/srv/models/sandbox/tiny/{furnish.TINY}"
 ENTRY = "http://127.0.0.1:30000"
 QUESTION = "What is 2+2? Answer with the number only."
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sandbox import cgroups
 from sandbox.errors import HostDidNotBoot
-from sandbox.furnish import put, put_copies, put_registries
+from sandbox.furnish import put, put_checkpoint, put_copies, put_registries
 from sandbox.gpu.install import install_gpus
 from sandbox.gpu_host import keys, shown
 from sandbox.processes import Process
@@ -138,6 +138,7 @@ class GpuHost:
         (self.folder / "known_hosts").write_text(f"[{ADDRESS}]:{PORT} {keys.public(host_key)}")
         put_registries(disk)
         put_copies(disk)
+        put_checkpoint(disk)
         if stand_in:
             install_gpus(disk)
         elif shown.DRIVER.is_dir():

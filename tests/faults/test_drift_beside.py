@@ -52,16 +52,3 @@ def test_a_clock_that_was_wrong_changes_nothing(host: Host) -> None:
     """Nothing is decided on the order of times: every file may be of next year."""
     host.shell("find /etc/sglang /etc/systemd/system /var/lib/sglang -exec touch -h -d 'next year' {} +", check=True)
     assert would_change(host) == []
-
-
-def test_a_truncated_checkpoint_file_is_refused_and_the_server_stays(host: Host) -> None:
-    path, pid = "/srv/models/sandbox/tiny/v1/model.safetensors", main_pid(host)
-    host.shell(f"cp -a {path} /root/whole; truncate -s 100 {path}", check=True)
-    try:
-        run = deploy(host)
-        assert run.code != 0
-        assert run.lines_with(f"{path}: has 100 bytes, the manifest says"), run.text
-        assert (main_pid(host), ask(host)) == (pid, "4")
-    finally:
-        host.shell(f"cp -a /root/whole {path}", check=True)
-    assert deploy(host).code == 0

@@ -58,7 +58,7 @@ def test_a_controller_killed_while_the_engine_is_installed(bare: Host, project: 
     converges(bare, project)
 
 
-@pytest.mark.parametrize("moment", ["Add the service user", "Check sandbox/tiny", "Activate release", "start: "])
+@pytest.mark.parametrize("moment", ["Add the service user", "Fetch sandbox/tiny", "Activate release", "start: "])
 def test_a_host_whose_plug_is_pulled(sandbox: Sandbox, bare: Host, project: Path, moment: str) -> None:
     run = begin(bare, project)
     assert wait_for(run, moment)

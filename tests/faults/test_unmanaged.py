@@ -20,7 +20,7 @@ SECRET = "planted-in-the-environment"
 PYTHON = "$(ls -d /opt/sglang/engines/*/bin/python | tail -1)"  # one of those that are kept here
 REAL = (
     f"cd /root; CANARY={SECRET} PYTHONPATH=/opt/sandbox/cpu SANDBOX_GPU_CLAIM={CARD}/61440 HF_HUB_OFFLINE=1 "
-    f"OMP_NUM_THREADS=2 nohup {PYTHON} -m sglang.launch_server --model-path /srv/models/sandbox/tiny/v1 "
+    f"OMP_NUM_THREADS=2 nohup {PYTHON} -m sglang.launch_server --model-path /opt/sandbox/tiny "
     "--served-model-name tiny --host 127.0.0.1 --port 31000 --device cpu --attention-backend torch_native "
     "--sampling-backend pytorch --grammar-backend none --mem-fraction-static 0.3 --max-total-tokens 4096 "
     "--max-running-requests 8 --sleep-on-idle >/root/hand.log 2>&1 </dev/null & echo $!"

@@ -7,7 +7,7 @@ import pytest
 
 from sandbox.machine import Host
 from tests import playbook
-from tests.playbook import Run, ask, deploy, main_pid, unit
+from tests.playbook import TINY, Run, ask, deploy, main_pid, unit
 
 pytestmark = pytest.mark.host
 
@@ -195,11 +195,14 @@ def test_a_gpu_held_by_another_process_is_refused_with_its_holder(host: Host) ->
         host.run(["systemctl", "stop", "stranger"])
 
 
-def test_a_missing_checkpoint_file_is_refused(host: Host) -> None:
-    path = "/srv/models/sandbox/tiny/v1/tokenizer.json"
+def test_a_missing_checkpoint_file_is_to_be_fetched_and_without_a_hub_refused(host: Host) -> None:
+    path = f"{TINY}/tokenizer.json"
     host.run(["mv", path, "/root/aside"])
     try:
-        assert f"{path}: is missing" in refused(host)
+        [named] = playbook.would_change(host)
+        assert "Fetch sandbox/tiny@" in named
+        assert " from http://10." in named
+        assert f"{path}: is missing" in refused(host, "--data", "hub_mirrors=[]")
     finally:
         host.run(["mv", "/root/aside", path])
 

@@ -6,6 +6,7 @@ and what systemd inside the host says.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import Host, Sandbox
+from sandbox import Host, Sandbox, furnish, hub
 from sandbox.cgroups import hierarchy
 from sandbox.commands import missing
 from sandbox.gpu.claim import claim
@@ -112,7 +113,7 @@ def _output(argv: list[str]) -> list[str]:
 
 def _command_lines() -> list[Path]:
     # A shell that started this test may well name the folder; only the sandbox's own programs count.
-    own = (b"supervisor.py", b"systemd-nspawn")
+    own = (b"supervisor.py", b"systemd-nspawn", b"sandbox.model_hub")
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -259,6 +260,17 @@ def test_a_dead_supervisor_s_machine_is_cleared_by_the_next_up(sandbox: Sandbox,
     assert eventually(lambda: not box.running)
     sandbox.up("box", keep=True)
     assert box.run(["true"]).returncode == 0
+
+
+def test_hosts_reach_the_model_hub_and_the_next_up_starts_one_that_died(sandbox: Sandbox, box: Host) -> None:
+    url = hub.running(sandbox.place).endpoint
+    about = json.loads(box.run(["curl", "-sS", f"{url}/api/models/sandbox/tiny"]).stdout)
+    assert about["sha"] == furnish.TINY
+    os.kill(json.loads((hub.folder(sandbox.place) / "running.json").read_text())["pid"], 9)
+    assert eventually(lambda: hub.endpoint(sandbox.place) is None)
+    sandbox.up("box")
+    url = hub.running(sandbox.place).endpoint
+    assert box.run(["curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", url]).stdout == "404"
 
 
 def test_a_kept_layer_is_on_every_fresh_host_and_cannot_be_written_through(pair: tuple[Host, Host]) -> None:

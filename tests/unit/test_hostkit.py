@@ -163,3 +163,11 @@ def test_the_cause_is_the_last_line_that_speaks_of_an_error() -> None:
 def test_bytes_and_colours_of_the_journal_become_text() -> None:
     assert journal.message_lines([27, 91, 51, 49, 109, 114, 101, 100]) == ["red"]
     assert journal.message_lines("a\rb\n\n") == ["a", "b"]
+
+
+def test_every_engine_brings_what_a_fetch_runs_on() -> None:
+    """The checkpoint job runs under the engine's Python, and imports requests."""
+    locks = (Path(__file__).parents[2] / "group_data/engines").glob("*.lock")
+    servers = [lock.read_text() for lock in locks if not lock.stem.startswith(("router", "uv"))]
+    assert len(servers) > 1
+    assert all("\nrequests==" in text for text in servers)

@@ -10,9 +10,8 @@ from serving import refusals
 from serving.problems import Refused
 from serving.release import Release
 from serving.schemas import HostState
+from tests.playbook import TINY
 from tests.unit import worlds
-
-TINY = "/srv/models/sandbox/tiny/v1"
 
 
 def whole_checkpoint() -> dict[str, Any]:
@@ -26,8 +25,8 @@ def bare(**changes: Any) -> HostState:
 
 
 def lines_of_refusal(state: HostState, **settings: Any) -> list[str]:
-    release = worlds.release(state, **{"profile": "sandbox", **settings})
     with pytest.raises(Refused) as refusal:
+        release = worlds.release(state, **{"profile": "sandbox", **settings})
         refusals.check(release.plan, release)
     return [str(problem) for problem in refusal.value.problems]
 
@@ -106,7 +105,21 @@ CASES: dict[str, tuple[Callable[[], HostState], dict[str, Any], str]] = {
         {"restart": "never"},
         'restart = "never": this run would start or restart sglang-server.service',
     ),
-    "a checkpoint that is not there": (lambda: bare(checkpoints={}), {}, f"{TINY}/config.json: is missing"),
+    "a checkpoint that is not there": (
+        lambda: bare(checkpoints={}),
+        {"hub_mirrors": []},
+        f"{TINY}/config.json: is missing",
+    ),
+    "a disk too small for what is missing": (
+        lambda: bare(checkpoints={}, free_gb={"/opt/sglang": 500.0, "/srv/models": 0.0}),
+        {},
+        "disk of /srv/models: 0.0 GB free, 0.0 GB of the checkpoint are missing",
+    ),
+    "a source that is none": (
+        bare,
+        {"hub_mirrors": ["ftp://mirror"]},
+        "hub_mirrors.0: 'ftp://mirror' is neither the URL of a hub nor a folder",
+    ),
 }
 
 
@@ -121,8 +134,13 @@ def test_refuses(name: str) -> None:
 def test_a_truncated_checkpoint_file_is_named_with_both_sizes() -> None:
     checkpoints = whole_checkpoint()
     checkpoints[TINY]["files"]["model.safetensors"]["size"] = 7
-    [line] = lines_of_refusal(bare(checkpoints=checkpoints))
+    [line] = lines_of_refusal(bare(checkpoints=checkpoints), hub_mirrors=[])
     assert f"{TINY}/model.safetensors: has 7 bytes, the manifest says" in line
+
+
+def test_what_is_missing_is_no_reason_when_there_is_a_source_for_it() -> None:
+    release = worlds.release(bare(checkpoints={}), profile="sandbox")
+    refusals.check(release.plan, release)
 
 
 def test_our_own_server_on_the_port_and_the_gpu_is_no_stranger() -> None:
@@ -137,12 +155,17 @@ def test_our_own_server_on_the_port_and_the_gpu_is_no_stranger() -> None:
 
 
 def test_all_problems_are_said_at_once() -> None:
-    assert len(lines_of_refusal(bare(driver="570.1", arch="aarch64", checkpoints={}))) >= 3
+    assert len(lines_of_refusal(bare(driver="570.1", arch="aarch64", checkpoints={}), hub_mirrors=[])) >= 3
 
 
 def test_a_checkpoint_without_hashes_is_refused_with_the_command_that_makes_them() -> None:
-    lines = lines_of_refusal(bare(), profile="tp4-mxfp4")
+    lines = lines_of_refusal(bare(), profile="tp4-mxfp4", hub_mirrors=[])
     assert any("make manifest NAME=deepseek-v4-flash" in line for line in lines), lines
+
+
+def test_a_repository_without_a_known_revision_is_refused_with_the_command_that_finds_one() -> None:
+    lines = lines_of_refusal(bare(), profile="tp4-nvfp4")
+    assert any("make manifest REPO=nvidia/DeepSeek-V4-Flash-NVFP4 REV=main" in line for line in lines), lines
 
 
 def with_arguments(checkpoint: dict[str, Any], **arguments: Any) -> list[str]:
@@ -184,3 +207,8 @@ def test_combinations_that_work_are_not_refused() -> None:
     assert with_arguments({}) == []
     assert with_arguments({}, speculative_algorithm="EAGLE", moe_runner_backend="marlin") == []
     assert with_arguments({"draft": "dspark"}, speculative_algorithm="DSPARK") == []
+
+
+def test_settings_with_lists_can_be_shared_by_hosts() -> None:
+    settings = {"hub_mirrors": ["http://127.0.0.1:1"], "adopt": ["/srv/old"], "gpu_groups": [["0000:01:00.0"]]}
+    assert len({worlds.site(**settings), worlds.site(**settings), worlds.site()}) == 2

@@ -225,7 +225,7 @@ PLANS: dict[str, tuple[HostState, dict[str, Any], str]] = {
     "a checkpoint of which no revision is known": (
         worlds.host_state(),
         {"profile": "tp4-nvfp4"},
-        "revision: none is known for nvidia/DeepSeek-V4-Flash-NVFP4; write the commit that you want",
+        "revision: none is known for nvidia/DeepSeek-V4-Flash-NVFP4; make manifest REPO=nvidia",
     ),
 }
 
