@@ -2,8 +2,8 @@
 
 A job lives in /run/sglang/jobs/<kind>/<id>/: request.json, events.jsonl, result.json. The id is drawn anew at each
 start, so that nobody takes the events of a later job for those of his own. Only one job changes the host at a time
-(/run/sglang/lock); a checkpoint is brought and checked beside it. A request may name the `python` that its job runs
-under.
+(/run/sglang/lock); a checkpoint is brought and checked beside it. A request may name the Python
+that its job `runs_under`.
 """
 
 import contextlib
@@ -75,7 +75,7 @@ def start(kind: str, request: dict[str, Any], by: str = "", after: str | None = 
         folder(kind, job).mkdir()
         atomic.write(folder(kind, job) / "request.json", json.dumps(request), mode=0o600)
         atomic.write(place / "current.json", json.dumps({"job": job, "by": by, "since": time.time()}))
-        _launch(kind, job, after, request.get("python", "/usr/bin/python3"))
+        _launch(kind, job, after, request.get("runs_under", "/usr/bin/python3"))
         _forget_old(place, job)
     return job
 

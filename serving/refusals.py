@@ -206,6 +206,16 @@ def _disk(plan: Plan) -> Iterator[Problem]:
         yield Problem(plan.state.hostname, "disk of /opt/sglang", what, "free the difference or grow the file system")
 
 
+def _disk_of_models(plan: Plan) -> Iterator[Problem]:
+    """Where files may be adopted nobody knows before the host has looked at them."""
+    models, site = plan.wanted.site.models, plan.wanted.site
+    needed = fetching.on_host(plan).to_come_gb
+    free = plan.state.free_gb.get(models, 0.0)
+    if not site.adopt and needed and free < needed:
+        what = f"{free:.1f} GB free, {needed:.1f} GB of the checkpoint are missing"
+        yield Problem(plan.state.hostname, f"disk of {models}", what, "free the difference or grow the file system")
+
+
 def _bundle(plan: Plan) -> Iterator[Problem]:
     """A host without a network has what was carried there, and nothing else."""
     folder, found = plan.wanted.site.bundle, plan.state.bundle
@@ -224,16 +234,6 @@ def _bundle(plan: Plan) -> Iterator[Problem]:
         what = f"{', '.join(lacking)} are missing, and a bundle brings no packages of the distribution"
         remedy = f"from its media or a mirror that the host reaches: apt-get install {' '.join(lacking)}"
         yield Problem(plan.state.hostname, "packages", what, remedy)
-
-
-def _disk_of_models(plan: Plan) -> Iterator[Problem]:
-    """Where files may be adopted nobody knows before the host has looked at them."""
-    models, site = plan.wanted.site.models, plan.wanted.site
-    needed = fetching.on_host(plan).to_come_gb
-    free = plan.state.free_gb.get(models, 0.0)
-    if not site.adopt and needed and free < needed:
-        what = f"{free:.1f} GB free, {needed:.1f} GB of the checkpoint are missing"
-        yield Problem(plan.state.hostname, f"disk of {models}", what, "free the difference or grow the file system")
 
 
 def _restart_never(plan: Plan, release: Release) -> Iterator[Problem]:
@@ -263,6 +263,6 @@ RULES: tuple[Callable[[Plan], Iterator[Problem]], ...] = (
     _key_of_a_router,
     _checkpoint,
     _disk,
-    _bundle,
     _disk_of_models,
+    _bundle,
 )

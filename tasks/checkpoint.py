@@ -46,7 +46,7 @@ def _shown(count: int) -> str:
 def _request(plan: Plan) -> dict[str, object]:
     site, checkpoint = plan.wanted.site, plan.wanted.checkpoint
     return {
-        "python": f"{plan.engine_folder}/bin/python",  # it has requests
+        "runs_under": f"{plan.engine_folder}/bin/python",  # it has requests
         "folder": plan.checkpoint_folder,
         "repository": checkpoint.repository,
         "revision": checkpoint.revision,
