@@ -84,10 +84,11 @@ def _before_any_change(new: dict[str, Any], ran: bool, progress: Progress, leavi
         if not ran:
             progress.tell("gates", "asking the engine's parser", unit=unit["name"])
             verdicts.append(Verdict("arguments accepted by the engine", True, gates.argv_accepted(new, unit), 180))
-        verdicts += [
-            Verdict("GPUs held by nobody else", True, gates.no_foreign_holder(unit["gpus"], own, leaving), 30),
-            Verdict("port free", True, gates.port_free(unit["port"], own, leaving), 10),
-        ]
+        if unit["gpus"]:
+            held = gates.no_foreign_holder(unit["gpus"], own, leaving)
+            verdicts.append(Verdict("GPUs held by nobody else", True, held, 30))
+        free = gates.ports_free(release.ports(unit).values(), own, leaving)
+        verdicts.append(Verdict("ports free", True, free, 10))
     progress.tell("gates", "; ".join(verdict.evidence for verdict in verdicts))
     return verdicts
 
@@ -95,10 +96,11 @@ def _before_any_change(new: dict[str, Any], ran: bool, progress: Progress, leavi
 def _evicted(new: dict[str, Any], targets: list[dict[str, Any]], progress: Progress) -> list[Verdict]:
     """Evict, and see that what was in the way stays away while our own server still serves. Raises gates.NotMet."""
     verdicts, own = evict.evict(targets, progress), ours.services()
-    cards, ports = [card for unit in new["units"] for card in unit["gpus"]], [unit["port"] for unit in new["units"]]
+    cards = [card for unit in new["units"] for card in unit["gpus"]]
+    ports = [port for unit in new["units"] for port in release.ports(unit).values()]
 
     def away() -> str:
-        return "; ".join([gates.no_foreign_holder(cards, own), *(gates.port_free(port, own) for port in ports)])
+        return f"{gates.no_foreign_holder(cards, own)}; {gates.ports_free(ports, own)}"
 
     if targets:
         progress.tell("evict", gates.soon(away, _AWAY_WITHIN_S))

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hostkit import acceptance, console, gpus, hold, intent, jobs, ours, release, started, systemd
+from hostkit import acceptance, client, console, gpus, hold, intent, jobs, ours, release, router, started, systemd
 
 
 def look() -> tuple[list[str], list[str]]:
@@ -13,10 +13,11 @@ def look() -> tuple[list[str], list[str]]:
     lines = [f"release  {_release(active)}"]
     problems = [hold.describe(held)] if held else []
     problems += ["an activation was cut off: sglang-box start"] if intent.read() and not _at_work() else []
-    for unit in systemd.show(*ours.services()).values():
+    there = [unit for unit in systemd.show(*ours.services()).values() if unit.load != "not-found"]
+    for unit in there:
         lines.append(f"unit     {_unit(unit)}")
         problems += _unit_problems(unit, active)
-    problems += _drift(active)
+    problems += _drift(active) + _worker_problems(active)
     card_lines, card_problems = _cards()
     if active and not held:
         answer = console.ask(5.0, None)
@@ -84,6 +85,26 @@ def _drift(active: str | None) -> list[str]:
         return [str(damage)]
     wrong = [file["path"] for file in document["files"] if not release.is_right(Path(file["path"]), file)]
     return [f"{path} is not as the release has it: run the playbook" for path in wrong]
+
+
+def _worker_problems(active: str | None) -> list[str]:
+    """What a router lacks of the workers that it should have; what it has serves meanwhile."""
+    try:
+        routers = release.routers(release.load(active)) if active else []
+        return [problem for unit in routers for problem in _router_problems(unit)]
+    except release.Damaged:  # said elsewhere
+        return []
+
+
+def _router_problems(unit: dict[str, Any]) -> list[str]:
+    try:
+        counts = router.healthy(client.Server(release.base_url(unit)))
+    except client.WrongAnswer as problem:
+        return [f"{unit['name']} cannot say which workers it has: {problem}"]
+    wanted = unit["checks"]["workers"]
+    if counts == wanted:
+        return []
+    return [f"{unit['name']} has {router.counted(counts)} of {router.counted(wanted)} healthy workers"]
 
 
 def _cards() -> tuple[list[str], list[str]]:

@@ -4,7 +4,7 @@ import contextlib
 import pwd
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +29,27 @@ def stop_all(progress: Progress) -> list[Verdict]:
     for unit in units:
         _keep_evidence(unit.name, known.get(unit.name), progress)
         progress.tell("stop", f"{unit.name}, pid {unit.main_pid}: draining what it answers", unit=unit.name)
-    limit_s = max([known.get(name, {}).get("stop_within_s", release.DRAIN_S) for name in names], default=0)
+    limit_s = _limit_s([known.get(name, {}) for name in names])
     began = time.monotonic()
     if names:
         _stop(names, limit_s + 30, progress)
     if ours.services():
         systemd.run("systemctl", "reset-failed", *ours.services(), check=False)
-    evidence = nothing_left(units, [known[name]["port"] for name in names if "port" in known.get(name, {})])
+    evidence = nothing_left(units, [port for name in names for port in _ports(known.get(name))])
     if not names:
         return []
     took = time.monotonic() - began
     return [Verdict("stopped, nothing left", True, f"{', '.join(names)} in {took:.1f} s; {evidence}", limit_s)]
+
+
+def _limit_s(units: Sequence[dict[str, Any]]) -> int:
+    """How long a stop may take, s: a unit stops when those that come after it have, the router first of all."""
+    drains = [unit.get("stop_within_s", release.DRAIN_S) for unit in units]
+    return sum(drains) if any(unit.get("after") for unit in units) else max(drains, default=0)
+
+
+def _ports(unit: dict[str, Any] | None) -> list[int]:
+    return list(release.ports(unit).values()) if unit else []
 
 
 def _keep_evidence(service: str, unit: dict[str, Any] | None, progress: Progress) -> None:
