@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hostkit import atomic, ladder, paths, release, started, systemd
+from hostkit import atomic, client, credential, ladder, paths, release, started, systemd
 from hostkit.climb import Climb, StepFailed
 from hostkit.events import Progress, Verdict
 from hostkit.journal import Journal
@@ -43,10 +43,33 @@ class Proof:
 
 def runs(target: dict[str, Any]) -> bool:
     """Whether every unit of the release runs, and was started from exactly this release."""
+    return not lacking(target)
+
+
+def lacking(target: dict[str, Any]) -> list[str]:
+    """Services of the release that do not run, were started from something else, or hold on to a worker that is so.
+
+    A decode server holds on to its prefill server. A router takes a worker back by itself.
+    """
     units = systemd.show(*release.services(target))
-    return all(
-        unit.active == "active" and started.runs_from(name, unit.invocation_id, target) for name, unit in units.items()
-    )
+    wrong = [name for name, unit in units.items() if not _runs_right(unit, target)]
+    held_on_to = {name.removesuffix(".service") for name in wrong}
+    follow = [unit for unit in release.workers(target) if held_on_to & set(unit.get("after", []))]
+    return sorted({*wrong, *(f"{unit['name']}.service" for unit in follow)})
+
+
+def _runs_right(unit: systemd.Unit, target: dict[str, Any]) -> bool:
+    return unit.active == "active" and started.runs_from(unit.name, unit.invocation_id, target)
+
+
+def answers(target: dict[str, Any]) -> bool:
+    """Whether the entry port gives the right answer now, whoever computes it."""
+    try:
+        rules = release.gates(target["digest"])
+        server = client.Server(release.base_url(target["units"][-1]), credential.api_key(target))
+        return bool(client.ask(server, target["served_model_name"], rules, rules["answer_within_s"]))
+    except (client.WrongAnswer, OSError, ValueError):
+        return False
 
 
 def start(target: dict[str, Any], mode: str, progress: Progress) -> Proof:

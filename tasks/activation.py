@@ -101,6 +101,9 @@ def _effect(release: Release, units: list[str]) -> str:
     record = found.records.get(release.plan.wanted.profile_name, {})
     past = f"about {record['start_s']:.0f} s, as last time" if "start_s" in record else "the first of this profile here"
     running = [name for name, unit in found.units.items() if unit.active == "active" and name != TARGET]
-    if not running:
-        return f"starts {', '.join(units)} ({past})"
-    return f"tokens stop: stops {', '.join(running)}, starts {', '.join(units)} ({past})"
+    goes_on = {unit.service for unit in release.plan.units} - set(units) if found.active == release.digest else set()
+    stops = [name for name in running if name not in goes_on]
+    if not stops:
+        beside = f" beside {', '.join(sorted(goes_on))}" if goes_on else ""
+        return f"starts {', '.join(units)}{beside} ({past})"
+    return f"tokens stop: stops {', '.join(stops)}, starts {', '.join(units)} ({past})"
