@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Collection
 from typing import Any
 
-from hostkit import acceptance, credential, events, evict, gates, gpus, hold, intent, ours, release, stopping
+from hostkit import acceptance, beside, credential, events, evict, gates, gpus, hold, intent, ours, release, stopping
 from hostkit.events import Progress, Result, Verdict
 from hostkit.proving import NotServing, Proof, answers, lacking, prove, runs, start
 
@@ -43,6 +43,8 @@ def activate(request: dict[str, Any], progress: Progress) -> Result:
         return evict.told(gave_up, targets)
     try:
         proof = _proven_as_it_runs(new, mode, progress) if ran else _switched(new, mode, progress, verdicts, keep)
+    except beside.NotMoved as problem:
+        result = _not_moved(new["digest"], problem)
     except Exception as problem:  # a full disk leaves the release as little serving as a server that died
         result = _after_failure(new, back_to, keep if attempt == 1 else [], _as_failure(problem), progress)
     else:
@@ -123,6 +125,9 @@ def _switched(
 
     Of a release that runs in part, what runs right goes on: one dead replica does not take down the other.
     """
+    old = beside.old_one(new)
+    if old:
+        return beside.move(old, new, mode, progress)
     verdicts += _stopped_and_free(new, progress, keep)
     release.install(new)
     release.set_active(new["digest"])
@@ -195,6 +200,13 @@ def _after_failure(
     except Exception as problem:
         message = f"release {new['digest']} does not serve: {failure}. Going back failed as well: {said(problem)}"
         return Result(events.STOPPED, message, failure.verdicts, failure.excerpt)
+
+
+def _not_moved(wanted: str, problem: beside.NotMoved) -> Result:
+    with contextlib.suppress(OSError):
+        acceptance.note(wanted, acceptance.FAILED, str(problem.failure))
+    message = f"release {wanted} does not serve: {problem}. Release {release.active()} serves as before"
+    return Result(events.ROLLED_BACK, message, problem.failure.verdicts, problem.failure.excerpt)
 
 
 def _answers_without_the_rest(new: dict[str, Any], ran: Collection[str], progress: Progress) -> bool:

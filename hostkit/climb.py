@@ -105,13 +105,15 @@ def _lacks(run: Climb) -> str | None:
 
 
 def _lacks_workers(run: Climb, wanted: dict[str, int]) -> str | None:
-    """A worker that came later than the router waits for is never asked again (router 0.3.2): it is told of it anew."""
+    """It is told of those it does not know, and is to forget those that are not of this release.
+
+    A worker that came later than the router waits for is never asked again (router 0.3.2).
+    """
     try:
         counts = router.healthy(run.server)
         if counts == wanted:
             return None
-        for worker in router.missing(run.server, run.unit["workers"]):
-            router.add(run.server, worker)
+        router.send_to(run.server, run.unit["workers"])
     except client.WrongAnswer as problem:
         return str(problem)
     return f"counts {router.counted(counts)} of {router.counted(wanted)} healthy workers"

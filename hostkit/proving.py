@@ -72,10 +72,21 @@ def answers(target: dict[str, Any]) -> bool:
         return False
 
 
-def start(target: dict[str, Any], mode: str, progress: Progress) -> Proof:
-    """Start what is installed and prove it: all workers at once, then the router. Raises NotServing."""
+def start(
+    target: dict[str, Any], mode: str, progress: Progress, before_routers: Callable[[], None] = lambda: None
+) -> Proof:
+    """Start what is installed and prove it: all workers at once, then the router. Raises NotServing.
+
+    `before_routers` is called once the workers are proven; what it raises is raised.
+    """
     began = time.monotonic()
-    proof = _climbed(target, mode, progress, _start)
+
+    def begin(target: dict[str, Any], units: Sequence[dict[str, Any]], progress: Progress) -> None:
+        if units[0]["role"] == "router":
+            before_routers()
+        _start(target, units, progress)
+
+    proof = _climbed(target, mode, progress, begin)
     systemd.run("systemctl", "start", paths.TARGET, check=False)  # so that stopping the target stops its units
     _remember(target, time.monotonic() - began)
     return proof

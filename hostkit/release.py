@@ -5,6 +5,7 @@ import json
 import shutil
 import stat
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -59,15 +60,16 @@ def gates(digest: str) -> dict[str, Any]:
     return {**_DEFAULT_GATES, **document}
 
 
-def install(release: dict[str, Any]) -> None:
+def install(release: dict[str, Any], beside: Collection[str] = ()) -> None:
     """Write the release's files, take away what other releases and hands put there, and let systemd read it all.
 
-    It stops no unit of this release. A drop-in made by hand is kept under /var/lib/sglang/aside/.
+    It stops no unit of this release, and none of those `beside`, which another one still serves with. A drop-in made by
+    hand is kept under /var/lib/sglang/aside/.
     """
     for file in release["files"]:
         if not is_right(Path(file["path"]), file):
             atomic.write(Path(file["path"]), file["text"], mode=int(file["mode"], 8))
-    for service in set(ours.services()) - set(services(release)):
+    for service in set(ours.services()) - set(services(release)) - set(beside):
         systemd.run("systemctl", "disable", "--quiet", "--now", service, check=False, timeout_s=DRAIN_S + 30)
         for path in (paths.UNITS / service, paths.CONFIG / f"{service.removesuffix('.service')}.env"):
             path.unlink(missing_ok=True)

@@ -4,8 +4,8 @@ from functools import cache
 
 from pyinfra import host, logger, state
 
-from serving import refusals, unmanaged
-from serving.plan import load_wanted, make_plan
+from serving import beside, refusals, unmanaged
+from serving.plan import load_wanted
 from serving.problems import Refused
 from serving.release import Release
 from serving.site import Site, load_site
@@ -42,7 +42,7 @@ def settings() -> Site:
 def _make() -> Release:
     site = settings()
     wanted = _wanted(site)
-    release = Release(make_plan(wanted, look.inspect(site)))
+    release = beside.release(wanted, look.inspect(site))
     title = "to be evicted in this run" if site.evict else "in the way, and not started by this playbook"
     servers.show(title, unmanaged.in_the_way(release.plan), release.plan.state)
     refusals.check(release.plan, release)

@@ -4,6 +4,7 @@ The router is the real one; the workers are the simulated engine, ready in a sec
 """
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -161,3 +162,68 @@ def test_stop_leaves_nothing_and_start_brings_it_back(simulated_host: Host, proj
     assert (running(host), listening(host), holders(host)) == (set(), set(), set())
     host.run(["sglang-box", "start"])
     serves(host, name)
+
+
+# Asks without a pause, and streams an answer of some seconds again and again; what fails is written down.
+CLIENT = """\
+ask() { curl -sS -m 60 127.0.0.1:30000/v1/chat/completions -H 'content-type: application/json' -d "$1"; }
+question='{"model": "tiny", "messages": [{"role": "user", "content": "What is 2+2? Answer with the number only."}]}'
+on='"messages": [{"role": "user", "content": "on"}]'
+count='{"model": "tiny", "stream": true, "ignore_eos": true, "max_tokens": 600, '"$on}"
+while :; do
+  said=$(ask "$question" 2>&1)
+  case "$said" in *'"content":"4"'*) echo right;; *) echo "wrong: $said";; esac >>/root/asked
+done &
+while :; do
+  said=$(ask "$count" 2>&1 | tail -n 2)
+  case "$said" in *'[DONE]'*) echo whole;; *) echo "cut: $said";; esac >>/root/streamed
+done
+"""
+
+
+@pytest.fixture
+def client(replicas: Host) -> Iterator[Host]:
+    """A client on the host that asks without a pause, all along."""
+    replicas.write_file(FAULTS, json.dumps({"tokens_per_s": 100}))  # for those that start from now on
+    replicas.shell("rm -f /root/asked /root/streamed")
+    replicas.write_file("/root/client.sh", CLIENT)
+    replicas.run(["systemd-run", "--unit=client", "bash", "/root/client.sh"])
+    yield replicas
+    replicas.shell("systemctl stop client")
+
+
+def what_the_client_saw(host: Host) -> tuple[set[str], set[str]]:
+    wait_for(host, "test -s /root/streamed", 30)
+    asked, streamed = (host.read_file(f"/root/{name}").splitlines() for name in ("asked", "streamed"))
+    assert len(asked) > 50
+    return set(asked), set(streamed)
+
+
+def invocation(host: Host, *names: str) -> list[list[str]]:
+    return [playbook.unit(host, "InvocationID", name=f"sglang-{name}.service") for name in names]
+
+
+def test_new_replicas_take_over_and_no_request_fails(client: Host, project: Path) -> None:
+    """They start on cards that the old ones leave free; the router sends to them; the old ones end what they have."""
+    router = invocation(client, "router")
+    [*_, activate] = would_change(client, "--data", "profile=other", project=project)
+    assert "beside what serves" in activate
+    for name in ("other", "replicas"):
+        run = switch(client, project, name)
+        assert run.code == 0, run.text
+        serves(client, name)
+        assert would_change(client, "--data", f"profile={name}", project=project) == []
+    assert what_the_client_saw(client) == ({"right"}, {"whole"})
+    assert invocation(client, "router") == router
+
+
+def test_new_replicas_that_answer_wrong_are_gone_before_a_client_meets_them(client: Host, project: Path) -> None:
+    before = invocation(client, "replica-1", "replica-2", "router")
+    when = {"max_running_requests": simulated.RUNNING["new"]}
+    client.write_file(FAULTS, json.dumps({"fault": "corrupt-concurrent", "when": when}))
+    run = switch(client, project, "other")
+    assert code(run) == 3, run.text
+    assert run.lines_with("identifiers verbatim"), run.text
+    serves(client, "replicas")
+    assert what_the_client_saw(client) == ({"right"}, {"whole"})
+    assert invocation(client, "replica-1", "replica-2", "router") == before

@@ -10,9 +10,11 @@ from tests.playbook import Run
 UNITS = {
     "old": {"sglang-server"},
     "replicas": {"sglang-replica-1", "sglang-replica-2", "sglang-router"},
+    "other": {"sglang-replica-51", "sglang-replica-52", "sglang-router"},
     "apart": {"sglang-prefill", "sglang-decode", "sglang-router"},
 }
 PORTS = {"old": {30000}, "replicas": {30000, 30001, 30002, 28001, 28002, 29000}}
+PORTS["other"] = {30000, 30051, 30052, 28051, 28052, 29000}
 PORTS["apart"] = {30000, 30100, 30200, 28100, 28200, 8998, 29000}
 
 _ROUTER = """\
@@ -25,19 +27,19 @@ router:
   health_success_threshold: 1
   worker_startup_check_interval: 1
 """
-_OF_EACH = {
-    "replicas": "topology: replicas\nreplicas: 2\n",
-    "apart": "topology: pd\n",
-}
+_REPLICAS = "topology: replicas\nreplicas: 2\n"
+# `other` is `replicas` with another argument: a release that fits beside it.
+_OF_EACH = {"replicas": _REPLICAS, "other": _REPLICAS, "apart": "topology: pd\n"}
+_RUNNING = {"other": simulated.RUNNING["new"]}
 
 
 def profile(name: str) -> str:
     """`old` of simulated.py in another topology, with a claim that fits any card."""
-    text = simulated.PROFILE.format(running=simulated.RUNNING["old"])
+    text = simulated.PROFILE.format(running=_RUNNING.get(name, simulated.RUNNING["old"]))
     claim = "environment: {PYTHONPATH: /opt/sandbox/simulated, SANDBOX_GPU_CLAIM: cuda:0/61440}"
     own = "environment: {PYTHONPATH: /opt/sandbox/simulated}"
     assert own in text
-    text = text.replace(own, claim)
+    text = text.replace(own, claim).replace("stop_within_s: 3", "stop_within_s: 20")
     if name == "apart":
         text = text.replace("arguments:\n", "arguments:\n  disaggregation_transfer_backend: nixl\n")
     return text + _OF_EACH[name] + _ROUTER
