@@ -5,11 +5,12 @@ a transient unit under the host's lock; an intent on disk tells whoever comes af
 """
 
 import contextlib
+from collections.abc import Collection
 from typing import Any
 
-from hostkit import acceptance, credential, events, evict, gates, gpus, hold, intent, ours, release, stopping
+from hostkit import acceptance, beside, credential, events, evict, gates, gpus, hold, intent, ours, release, stopping
 from hostkit.events import Progress, Result, Verdict
-from hostkit.proving import NotServing, Proof, prove, runs, start
+from hostkit.proving import NotServing, Proof, answers, lacking, prove, runs, start
 
 _AWAY_WITHIN_S = 15.0
 _KNOWN = (NotServing, gates.NotMet, release.Damaged, gpus.DriverError, hold.Held)
@@ -27,9 +28,10 @@ def activate(request: dict[str, Any], progress: Progress) -> Result:
         driver, attempt = gpus.driver(), request.get("attempt", 1)
         mode = _mode(wanted, driver, request.get("gates", "auto"))
         ran = runs(new)
+        keep = release.services(new) if ran else _right_already(new)
         credential.api_key(new)
         verdicts = _before_any_change(new, ran, progress, evict.leaving(targets))
-        back_to = _back_to(wanted, ran)
+        back_to = _back_to(wanted, bool(keep))
         intent.write(wanted, back_to, mode, attempt)
     except Exception as problem:  # whatever it is, nothing was changed yet
         return Result(events.REFUSED, f"refused, nothing was changed: {said(problem)}")
@@ -40,9 +42,11 @@ def activate(request: dict[str, Any], progress: Progress) -> Result:
         gave_up = Result(events.FAILED, f"the eviction failed, our own server was not touched: {said(problem)}")
         return evict.told(gave_up, targets)
     try:
-        proof = _proven_as_it_runs(new, mode, progress) if ran else _switched(new, mode, progress, verdicts)
+        proof = _proven_as_it_runs(new, mode, progress) if ran else _switched(new, mode, progress, verdicts, keep)
+    except beside.NotMoved as problem:
+        result = _not_moved(new["digest"], problem)
     except Exception as problem:  # a full disk leaves the release as little serving as a server that died
-        result = _after_failure(new, back_to, ran and attempt == 1, _as_failure(problem), progress)
+        result = _after_failure(new, back_to, keep if attempt == 1 else [], _as_failure(problem), progress)
     else:
         result = _judged(wanted, proof, verdicts, {"driver": driver, "gates": mode, "tok_s": proof.tok_s})
     with contextlib.suppress(OSError):
@@ -69,7 +73,7 @@ def _mode(digest: str, driver: str, asked: str) -> str:
 
 
 def _back_to(wanted: str, ran: bool) -> list[str]:
-    """Where to go back to: what runs now, be it the wanted one itself, then what was last found good."""
+    """Where to go back to: what runs now, be it the wanted one itself (all or part of it), then what was last good."""
     active = release.active()
     running = [active] if active and stopping.running() else []
     known = [one for one in (*running, release.last_good()) if one and (one != wanted or ran)]
@@ -85,10 +89,11 @@ def _before_any_change(new: dict[str, Any], ran: bool, progress: Progress, leavi
             progress.tell("gates", "asking the engine's parser", unit=unit["name"])
             verdicts.append(Verdict("arguments accepted by the engine", True, gates.argv_accepted(new, unit), 180))
             verdicts.append(Verdict("kernels can be compiled", True, gates.compiler_works(new, unit), 180))
-        verdicts += [
-            Verdict("GPUs held by nobody else", True, gates.no_foreign_holder(unit["gpus"], own, leaving), 30),
-            Verdict("port free", True, gates.port_free(unit["port"], own, leaving), 10),
-        ]
+        if unit["gpus"]:
+            held = gates.no_foreign_holder(unit["gpus"], own, leaving)
+            verdicts.append(Verdict("GPUs held by nobody else", True, held, 30))
+        free = gates.ports_free(release.ports(unit).values(), own, leaving)
+        verdicts.append(Verdict("ports free", True, free, 10))
     progress.tell("gates", "; ".join(verdict.evidence for verdict in verdicts))
     return verdicts
 
@@ -96,10 +101,11 @@ def _before_any_change(new: dict[str, Any], ran: bool, progress: Progress, leavi
 def _evicted(new: dict[str, Any], targets: list[dict[str, Any]], progress: Progress) -> list[Verdict]:
     """Evict, and see that what was in the way stays away while our own server still serves. Raises gates.NotMet."""
     verdicts, own = evict.evict(targets, progress), ours.services()
-    cards, ports = [card for unit in new["units"] for card in unit["gpus"]], [unit["port"] for unit in new["units"]]
+    cards = [card for unit in new["units"] for card in unit["gpus"]]
+    ports = [port for unit in new["units"] for port in release.ports(unit).values()]
 
     def away() -> str:
-        return "; ".join([gates.no_foreign_holder(cards, own), *(gates.port_free(port, own) for port in ports)])
+        return f"{gates.no_foreign_holder(cards, own)}; {gates.ports_free(ports, own)}"
 
     if targets:
         progress.tell("evict", gates.soon(away, _AWAY_WITHIN_S))
@@ -113,20 +119,36 @@ def _proven_as_it_runs(new: dict[str, Any], mode: str, progress: Progress) -> Pr
     return prove(new, mode, progress)
 
 
-def _switched(new: dict[str, Any], mode: str, progress: Progress, verdicts: list[Verdict]) -> Proof:
-    """Stop what runs, prove the GPUs free, install, start, prove. Raises NotServing."""
-    verdicts += _stopped_and_free(new, progress)
+def _switched(
+    new: dict[str, Any], mode: str, progress: Progress, verdicts: list[Verdict], keep: Collection[str]
+) -> Proof:
+    """Stop what runs, prove the GPUs free, install, start, prove. Raises NotServing.
+
+    Of a release that runs in part, what runs right goes on: one dead replica does not take down the other.
+    """
+    old = beside.old_one(new)
+    if old:
+        return beside.move(old, new, mode, progress)
+    verdicts += _stopped_and_free(new, progress, keep)
     release.install(new)
     release.set_active(new["digest"])
     proof = start(new, mode, progress)
-    if mode == "full":
+    if mode == "full" and not keep:
         proof = _started_once_more(new, proof, progress)
     return proof
 
 
-def _stopped_and_free(target: dict[str, Any], progress: Progress) -> list[Verdict]:
-    verdicts = stopping.stop_all(progress)
-    cards = [pci for unit in target["units"] for pci in unit["gpus"]]
+def _right_already(new: dict[str, Any]) -> list[str]:
+    """Services of the active release that need no start; none while another release is the active one."""
+    if release.active() != new["digest"]:
+        return []
+    lacks = lacking(new)
+    return [name for name in release.services(new) if name not in lacks]
+
+
+def _stopped_and_free(target: dict[str, Any], progress: Progress, keep: Collection[str] = ()) -> list[Verdict]:
+    verdicts = stopping.stop_all(progress, keep)
+    cards = [pci for unit in target["units"] if f"{unit['name']}.service" not in keep for pci in unit["gpus"]]
     limit_s = release.gates(target["digest"])["gpus_free_within_s"]
     free = Verdict("GPUs free", True, gates.gpus_free(cards, limit_s), limit_s)
     progress.tell("gpus", free.evidence)
@@ -162,11 +184,15 @@ def _judged(digest: str, proof: Proof, verdicts: list[Verdict], figures: dict[st
 
 
 def _after_failure(
-    new: dict[str, Any], back_to: list[str], ran: bool, failure: NotServing, progress: Progress
+    new: dict[str, Any], back_to: list[str], ran: Collection[str], failure: NotServing, progress: Progress
 ) -> Result:
-    """A server that ran before from this very release, and was only to be proven again, is never stopped for it."""
-    if ran and runs(new):
+    """What `ran` before from this very release, and was to be completed or proven again, is never stopped for it."""
+    whole = len(ran) == len(new["units"])
+    if whole and runs(new):
         message = f"release {new['digest']} goes on running as before, but was not proven: {failure}"
+        return Result(events.NOT_ACCEPTED, message, failure.verdicts, failure.excerpt)
+    if ran and not whole and _answers_without_the_rest(new, ran, progress):
+        message = f"release {new['digest']} goes on serving without {', '.join(lacking(new))}: {failure}"
         return Result(events.NOT_ACCEPTED, message, failure.verdicts, failure.excerpt)
     with contextlib.suppress(OSError):
         acceptance.note(new["digest"], acceptance.FAILED, str(failure))
@@ -175,6 +201,20 @@ def _after_failure(
     except Exception as problem:
         message = f"release {new['digest']} does not serve: {failure}. Going back failed as well: {said(problem)}"
         return Result(events.STOPPED, message, failure.verdicts, failure.excerpt)
+
+
+def _not_moved(wanted: str, problem: beside.NotMoved) -> Result:
+    with contextlib.suppress(OSError):
+        acceptance.note(wanted, acceptance.FAILED, str(problem.failure))
+    message = f"release {wanted} does not serve: {problem}. Release {release.active()} serves as before"
+    return Result(events.ROLLED_BACK, message, problem.failure.verdicts, problem.failure.excerpt)
+
+
+def _answers_without_the_rest(new: dict[str, Any], ran: Collection[str], progress: Progress) -> bool:
+    """What was to complete the release is stopped again, as it may answer wrong."""
+    with contextlib.suppress(gates.NotMet):
+        stopping.stop_all(progress, ran)
+    return answers(new)
 
 
 def go_back(wanted: str, back_to: list[str], failure: NotServing, progress: Progress) -> Result:

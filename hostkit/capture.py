@@ -87,9 +87,10 @@ def sick(unit: dict[str, Any], document: dict[str, Any], within_s: float = 10.0)
     if state.active != "active":
         return f"{service} is {state.active}/{state.sub}, its process {state.ended}"
     try:
-        status = client.status(client.Server(release.base_url(unit)), "/health", within_s)
+        ready = unit.get("checks", {}).get("ready", "/health")
+        status = client.status(client.Server(release.base_url(unit)), ready, within_s)
         if status != 200:
-            return f"{service}: /health {f'is {status}' if status else f'gives no answer within {within_s:.0f} s'}"
+            return f"{service}: {ready} {f'is {status}' if status else f'gives no answer within {within_s:.0f} s'}"
         return _wrong_answer(unit, document, within_s) if unit["role"] in _ANSWERING else None
     except (OSError, ValueError) as problem:
         return f"{service} cannot be asked: {problem}"

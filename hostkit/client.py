@@ -98,15 +98,29 @@ def prompt_tokens(server: Server, model: str, prompt: str, within_s: float) -> i
         raise WrongAnswer(f"no answer from {server.base}: {type(error).__name__}") from None
 
 
+def change(server: Server, method: str, path: str, within_s: float, body: Any = None) -> None:
+    """A request that changes something there and has no answer to read. Raises WrongAnswer."""
+    try:
+        with _response(server, path, within_s, body, method) as response:
+            if not 200 <= response.status < 300:
+                said = response.read().decode(errors="replace")[:200]
+                raise WrongAnswer(f"{method} {path}: HTTP {response.status} {said}")
+    except _NO_ANSWER as error:
+        raise WrongAnswer(f"{method} {path}: {error or type(error).__name__}") from None
+
+
 @contextmanager
-def _response(server: Server, path: str, within_s: float, body: Any = None) -> Iterator[HTTPResponse]:
+def _response(
+    server: Server, path: str, within_s: float, body: Any = None, method: str | None = None
+) -> Iterator[HTTPResponse]:
     """The response to a GET, or to a POST of `body` as JSON; within_s limits each wait for the network."""
     connection = HTTPConnection(urlsplit(server.base).netloc, timeout=within_s)
     try:
         if body is None:
-            connection.request("GET", path, headers=server.headers)
+            connection.request(method or "GET", path, headers=server.headers)
         else:
-            connection.request("POST", path, json.dumps(body), {**server.headers, "Content-Type": "application/json"})
+            headers = {**server.headers, "Content-Type": "application/json"}
+            connection.request(method or "POST", path, json.dumps(body), headers)
         yield connection.getresponse()
     finally:
         connection.close()

@@ -97,15 +97,15 @@ def _may_stay(process: processes.Process | None, ours: Container[str | None], le
     return process is not None and (process.unit in ours or (process.pid, process.start_ticks) in leaving)
 
 
-def port_free(port: int, ours: Iterable[str], leaving: Leaving = ()) -> str:
-    """Nobody outside of the units `ours` listens on the port, or it is about to be evicted."""
-    ours = set(ours)
+def ports_free(ports: Iterable[int], ours: Iterable[str], leaving: Leaving = ()) -> str:
+    """Nobody outside of the units `ours` listens on one of the ports, or it is about to be evicted."""
+    ports, ours = sorted(set(ports)), set(ours)
     for address, number, pid in processes.listeners():
-        if number == port:
+        if number in ports:
             process = processes.read(pid) if pid else None
             if not _may_stay(process, ours, leaving):
-                raise NotMet(f"port {port} is in use on {address} by {describe(process)}; stop it first")
-    return f"port {port} free"
+                raise NotMet(f"port {number} is in use on {address} by {describe(process)}; stop it first")
+    return f"port{'s' if len(ports) > 1 else ''} {', '.join(map(str, ports))} free"
 
 
 def soon(condition: Callable[[], str], within_s: float) -> str:

@@ -1,58 +1,24 @@
 """The ladder: from "a process exists" to "the answers are right". Each step has a limit and a message of its own.
 
-A server that fails a step which decides is dead or wrong. One that fails another step answers right, but not as it
+A unit that fails a step which decides is dead or wrong. One that fails another step answers right, but not as it
 should: it is kept, and not accepted.
+
+Every unit starts, every one that can answer alone is asked, and the entry unit is measured: a router after its workers,
+so that what it answers is theirs. A prefill or decode server has no answer without its router.
 """
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-from hostkit import client, credential, processes, proofs, release, systemd
-from hostkit.activity import Activity
-from hostkit.events import Progress, Verdict
-from hostkit.journal import Journal, cause, is_fatal, stage_of
+from hostkit import client, gates, processes, proofs, release, systemd
+from hostkit.climb import Climb, StepFailed, healthy, still_alive
+from hostkit.events import Verdict
 
-_POLL_S = 0.25
-_HEARTBEAT_S = 10.0
 _SPEED_LIMIT_S = 120.0
 _STREAMS = (1, 16)
-
-
-class StepFailed(Exception):
-    """A step of the ladder does not hold; the message is the evidence."""
-
-
-@dataclass
-class Climb:
-    """One start on its way up: what is wanted, what was seen. tok_s is by number of streams, where it was measured."""
-
-    unit: dict[str, Any]
-    document: dict[str, Any]
-    gates: dict[str, Any]
-    mode: str
-    progress: Progress
-    journal: Journal
-    invocation_id: str
-    start_limit_s: float
-    expected_s: float | None
-    verdicts: list[Verdict] = field(default_factory=list)
-    tok_s: dict[int, float] = field(default_factory=dict)
-    was_healthy: bool = False
-    accepted: bool = True
-
-    @property
-    def service(self) -> str:
-        return f"{self.unit['name']}.service"
-
-    @property
-    def server(self) -> client.Server:
-        return client.Server(release.base_url(self.unit), credential.api_key(self.document))
-
-    @property
-    def model(self) -> str:
-        return str(self.document["served_model_name"])
+_ANSWERS = ("server", "replica", "router")
+_DECODES = ("server", "replica", "decode")
 
 
 @dataclass(frozen=True)
@@ -65,109 +31,99 @@ class Step:
     decides: bool = True
 
 
-def steps(run: Climb) -> list[Step]:
-    """What the mode asks for: `none` that it answers, `quick` that it answers right, `full` all of it."""
-    gates = run.gates
-    answers = [
-        Step("started and healthy", run.start_limit_s, _healthy),
+def up(run: Climb) -> list[Step]:
+    """That the unit is up, whatever the mode; units climb these side by side."""
+    return [
+        Step("started and healthy", run.start_limit_s, healthy),
         Step("port bound by this unit", 10, _port_is_ours),
     ]
-    quick = [
+
+
+def right(run: Climb) -> list[Step]:
+    """That it is what was planned and answers right: nothing in mode `none`, and how fast it is in mode `full`."""
+    limits = run.gates
+    if run.mode == "none":
+        return []
+    ports = Step("other ports bound by this unit", 10, _other_ports, decides=False)
+    # A router has no /server_info, and writes its title over its environment (sglang-router 0.3.2, measured).
+    in_force = [
         Step("environment in force", 5, _environment, decides=False),
         Step("arguments in force", 30, _arguments, decides=False),
+    ]
+    answers = [
         Step("model listed", 10, _model),
-        Step("known answer", float(gates["answer_within_s"]), _answer),
-        Step("identifiers verbatim", float(gates["echo"]["within_s"]), _echo),
+        Step("known answer", float(limits["answer_within_s"]), _answer),
+        Step("identifiers verbatim", float(limits["echo"]["within_s"]), _echo),
     ]
-    full = [
+    measured = [
         Step("speed", _SPEED_LIMIT_S, _speed, decides=False),
-        Step("near-limit prompt", float(gates["near_limit_within_s"]), _near_limit, decides=False),
-        Step("log as expected", 5, _log, decides=False),
+        Step("near-limit prompt", float(limits["near_limit_within_s"]), _near_limit, decides=False),
     ]
-    settled = [Step("no restart while settling", float(gates["settle_s"]), _settled)]
+    return [
+        *([ports] if len(release.ports(run.unit)) > 1 else []),
+        *(in_force if run.role != "router" else []),
+        *(answers if run.role in _ANSWERS else []),
+        *_full(run, measured),
+    ]
+
+
+def _full(run: Climb, measured: list[Step]) -> list[Step]:
+    """The floor of the profile is that of the entry. A replica is put under load all the same, for its log to show."""
+    if run.mode != "full":
+        return []
+    if run.role == "replica":
+        return [Step("under load", _SPEED_LIMIT_S, _under_load, decides=False)]
+    return measured if run.role in _ANSWERS else []
+
+
+def still_right(run: Climb) -> list[Step]:
+    """What the load of all the other steps has left: lines in the log, and the process that began."""
     if run.mode == "none":
-        return answers
-    return [*answers, *quick, *(full if run.mode == "full" else []), *settled]
+        return []
+    log = [Step("log as expected", 5, _log, decides=False)] if run.role != "router" and run.mode == "full" else []
+    return [*log, Step("no restart while settling", float(run.gates["settle_s"]), _settled)]
 
 
-def climb(run: Climb) -> None:
+def climb(run: Climb, steps: list[Step]) -> None:
     """All steps in order. Raises StepFailed at the first that decides and does not hold."""
-    for step in steps(run):
+    for step in steps:
         try:
             evidence, ok = step.proof(run), True
-        except (StepFailed, proofs.NotProven, client.WrongAnswer) as problem:
+        except (StepFailed, gates.NotMet, proofs.NotProven, client.WrongAnswer) as problem:
             evidence, ok = str(problem), False
         except Exception as problem:  # an answer of an odd shape, a command that failed: not as it should be
             evidence, ok = f"{type(problem).__name__}: {problem}", False
         run.verdicts.append(Verdict(f"{run.unit['name']}: {step.name}", ok, evidence, step.limit_s))
-        run.progress.tell("ladder", f"{step.name}: {evidence}", unit=run.unit["name"])
+        run.tell("ladder", f"{step.name}: {evidence}")
         if not ok and step.decides:
             raise StepFailed(evidence)
         run.accepted = run.accepted and ok
 
 
-def _healthy(run: Climb) -> str:
-    """/health is 200 only after the warm-up's tokens; /v1/models answers earlier and is no test of readiness."""
-    started, seen, told = time.monotonic(), 0, 0.0
-    activity = Activity(systemd.show(run.service)[run.service].control_group)
-    # One that is proven again long after its start may have logged anything since.
-    run.was_healthy = client.status(run.server, "/health", within_s=25) == 200
-    while True:
-        _still_alive(run)
-        lines = run.journal.lines[seen:]
-        seen += len(lines)
-        activity.look(logged=bool(lines))
-        told = _tell_stage(run, lines, started, told, activity.text)
-        if client.status(run.server, "/health", within_s=25) == 200:
-            run.was_healthy = True
-            return f"healthy after {time.monotonic() - started:.1f} s"
-        _give_up_on_the_stuck(run, activity)
-        if time.monotonic() - started > run.start_limit_s:
-            raise StepFailed(f"not healthy within {run.start_limit_s:.0f} s; last line: {cause(run.journal.lines)}")
-        time.sleep(_POLL_S)
-
-
-def _give_up_on_the_stuck(run: Climb, activity: Activity) -> None:
-    """A slow load reads or computes; one that does neither and logs nothing will not get any further."""
-    limit_s = run.gates["stuck_after_s"]
-    if activity.idle_s > limit_s:
-        last = run.journal.lines[-1].strip() if run.journal.lines else "it logged nothing"
-        raise StepFailed(f"stuck: no log line, no CPU and no disk activity for {limit_s} s; last line: {last}")
-
-
-def _still_alive(run: Climb) -> None:
-    """The main process of this very start runs and no line says that it cannot succeed."""
-    unit = systemd.show(run.service)[run.service]
-    if unit.invocation_id != run.invocation_id or unit.active != "active":
-        run.journal.catch_up()
-        raise StepFailed(f"the server ended while starting ({unit.ended}): {cause(run.journal.lines)}")
-    fatal = next((line for line in run.journal.lines if is_fatal(line)), None)
-    if fatal and not run.was_healthy:
-        raise StepFailed(f"the server cannot start: {fatal.strip()}")
-
-
-def _tell_stage(run: Climb, lines: list[str], started: float, told: float, activity: str) -> float:
-    """Tell a new stage at once, and that the wait goes on every 10 s; returns when it was last told."""
-    stages = [stage for stage in map(stage_of, lines) if stage]
-    now = time.monotonic()
-    if not stages and now - told < _HEARTBEAT_S:
-        return told
-    eta_s = run.expected_s - (now - started) if run.expected_s else None
-    last = stages[-1] if stages else None
-    message = last.name if last else f"no new stage in its log yet{f' ({activity})' if activity else ''}"
-    run.progress.tell("start", message, unit=run.unit["name"], percent=last.percent if last else None, eta_s=eta_s)
-    return now
-
-
 def _port_is_ours(run: Climb) -> str:
     """An old server on the same port would answer just as well: the listener must be of this unit."""
-    for address, port, pid in processes.listeners():
-        if port == run.unit["port"]:
-            process = processes.read(pid) if pid else None
-            if process is not None and process.unit == run.service:
-                return f"{address}:{port} by pid {process.pid}"
-            raise StepFailed(f"port {port} is bound by {process.command if process else 'an unseen process'}")
-    raise StepFailed(f"nobody listens on port {run.unit['port']}")
+    return _bound(run, [run.unit["port"]])
+
+
+def _other_ports(run: Climb) -> str:
+    """A rank, or what sends the KV cache, may bind its own a moment after the server answers."""
+    others = sorted(set(release.ports(run.unit).values()) - {run.unit["port"]})
+    return gates.soon(lambda: _bound(run, others), 8.0)
+
+
+def _bound(run: Climb, ports: list[int]) -> str:
+    """Raises gates.NotMet."""
+    owners = {port: (address, pid) for address, port, pid in processes.listeners() if port in ports}
+    return ", ".join(_by_this_unit(run, port, *owners.get(port, ("", None))) for port in ports)
+
+
+def _by_this_unit(run: Climb, port: int, address: str, pid: int | None) -> str:
+    if not address:
+        raise gates.NotMet(f"nobody listens on port {port}")
+    process = processes.read(pid) if pid else None
+    if process is None or process.unit != run.service:
+        raise gates.NotMet(f"port {port} is bound by {process.command if process else 'an unseen process'}")
+    return f"{address}:{port} by pid {process.pid}"
 
 
 def _environment(run: Climb) -> str:
@@ -209,8 +165,7 @@ def _echo(run: Climb) -> str:
 
 def _speed(run: Climb) -> str:
     """Measured at one stream and at sixteen, and kept; the profile's floor decides, where it has one."""
-    arguments = client.get_json(run.server, "/server_info", within_s=30)
-    tokens = proofs.tokens_per_stream(arguments)
+    tokens = _tokens_per_stream(run)
     floor = {int(streams): float(least) for streams, least in run.gates["tok_s_floor"].items()}
     for streams in sorted({*_STREAMS, *floor}):
         run.tok_s[streams] = proofs.speed(run.server, run.model, streams, tokens, _SPEED_LIMIT_S)
@@ -220,22 +175,40 @@ def _speed(run: Climb) -> str:
     return ", ".join(f"{rate} tok/s at C={streams}" for streams, rate in run.tok_s.items())
 
 
+def _tokens_per_stream(run: Climb) -> int:
+    """By the decode log of who decodes: the last of the workers, where prefill comes first."""
+    return proofs.tokens_per_stream(client.get_json(run.workers[-1], "/server_info", within_s=30))
+
+
+def _under_load(run: Climb) -> str:
+    rates = {at: proofs.speed(run.server, run.model, at, _tokens_per_stream(run), _SPEED_LIMIT_S) for at in _STREAMS}
+    return ", ".join(f"{rate} tok/s at C={streams}" for streams, rate in rates.items())
+
+
 def _near_limit(run: Climb) -> str:
-    [entry, *_] = client.get_json(run.server, "/v1/models", within_s=10)["data"]
-    pool = client.get_json(run.server, "/server_info", within_s=30).get("max_total_num_tokens")
-    limit = min(int(entry["max_model_len"]), int(pool or entry["max_model_len"]))
+    """The limit is that of the smallest worker; a router's own /v1/models says nothing of it."""
+    limit = min(map(_limit_tokens, run.workers))
     try:
         return proofs.near_limit(run.server, run.model, limit, run.gates["near_limit_within_s"])
     finally:
-        _still_alive(run)
+        still_alive(run)
+
+
+def _limit_tokens(worker: client.Server) -> int:
+    [entry, *_] = client.get_json(worker, "/v1/models", within_s=10)["data"]
+    pool = client.get_json(worker, "/server_info", within_s=30).get("max_total_num_tokens")
+    return min(int(entry["max_model_len"]), int(pool or entry["max_model_len"]))
 
 
 def _log(run: Climb) -> str:
+    """A prefill server decodes nothing, so its log says nothing of decoding."""
     largest_graph = int(run.unit["arguments"].get("cuda_graph_max_bs_decode") or max(_STREAMS))
-    return proofs.log(run.journal.lines, run.gates["log"], largest_graph)
+    rule = run.gates["log"]
+    decodes = run.role in _DECODES
+    return proofs.log(run.journal.lines, {**rule, "cuda_graph": rule["cuda_graph"] and decodes}, largest_graph)
 
 
 def _settled(run: Climb) -> str:
     time.sleep(run.gates["settle_s"])
-    _still_alive(run)
+    still_alive(run)
     return f"the same process after {run.gates['settle_s']} s"

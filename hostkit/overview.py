@@ -4,7 +4,22 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hostkit import acceptance, console, gpus, hold, intent, jobs, ours, release, stamps, started, systemd, under_way
+from hostkit import (
+    acceptance,
+    client,
+    console,
+    gpus,
+    hold,
+    intent,
+    jobs,
+    ours,
+    release,
+    router,
+    stamps,
+    started,
+    systemd,
+    under_way,
+)
 
 
 def look() -> tuple[list[str], list[str]]:
@@ -14,10 +29,11 @@ def look() -> tuple[list[str], list[str]]:
     lines += [f"job      {under_way.in_words(kind, under_way.last_event(kind))}" for kind in under_way.kinds()]
     problems = [hold.describe(held)] if held else []
     problems += ["an activation was cut off: sglang-box start"] if intent.read() and not _at_work() else []
-    for unit in systemd.show(*ours.services()).values():
+    there = [unit for unit in systemd.show(*ours.services()).values() if unit.load != "not-found"]
+    for unit in there:
         lines.append(f"unit     {_unit(unit)}")
         problems += _unit_problems(unit, active)
-    problems += [*_drift(active), *_checkpoint(active)]
+    problems += [*_drift(active), *_checkpoint(active), *_worker_problems(active)]
     card_lines, card_problems = _cards()
     if active and not held:
         answer = console.ask(5.0, None)
@@ -93,6 +109,26 @@ def _checkpoint(active: str | None) -> list[str]:
     except release.Damaged:
         return []  # said by _drift
     return [f"checkpoint: {problem}: run the playbook"] if problem else []
+
+
+def _worker_problems(active: str | None) -> list[str]:
+    """What a router lacks of the workers that it should have; what it has serves meanwhile."""
+    try:
+        routers = release.routers(release.load(active)) if active else []
+        return [problem for unit in routers for problem in _router_problems(unit)]
+    except release.Damaged:  # said elsewhere
+        return []
+
+
+def _router_problems(unit: dict[str, Any]) -> list[str]:
+    try:
+        counts = router.healthy(client.Server(release.base_url(unit)))
+    except client.WrongAnswer as problem:
+        return [f"{unit['name']} cannot say which workers it has: {problem}"]
+    wanted = unit["checks"]["workers"]
+    if counts == wanted:
+        return []
+    return [f"{unit['name']} has {router.counted(counts)} of {router.counted(wanted)} healthy workers"]
 
 
 def _cards() -> tuple[list[str], list[str]]:

@@ -5,6 +5,7 @@ import json
 import shutil
 import stat
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -59,17 +60,19 @@ def gates(digest: str) -> dict[str, Any]:
     return {**_DEFAULT_GATES, **document}
 
 
-def install(release: dict[str, Any]) -> None:
+def install(release: dict[str, Any], beside: Collection[str] = ()) -> None:
     """Write the release's files, take away what other releases and hands put there, and let systemd read it all.
 
-    It stops no unit of this release. A drop-in made by hand is kept under /var/lib/sglang/aside/.
+    It stops no unit of this release, and none of those `beside`, which another one still serves with. A drop-in made by
+    hand is kept under /var/lib/sglang/aside/.
     """
     for file in release["files"]:
         if not is_right(Path(file["path"]), file):
             atomic.write(Path(file["path"]), file["text"], mode=int(file["mode"], 8))
-    for service in set(ours.services()) - set(services(release)):
+    for service in set(ours.services()) - set(services(release)) - set(beside):
         systemd.run("systemctl", "disable", "--quiet", "--now", service, check=False, timeout_s=DRAIN_S + 30)
-        (paths.UNITS / service).unlink(missing_ok=True)
+        for path in (paths.UNITS / service, paths.CONFIG / f"{service.removesuffix('.service')}.env"):
+            path.unlink(missing_ok=True)
     for service in services(release):
         _set_drop_ins_aside(service)
     systemd.run("systemctl", "daemon-reload")
@@ -95,6 +98,22 @@ def _set_drop_ins_aside(service: str) -> None:
         aside = paths.STATE / "aside" / f"{time.strftime('%F_%H-%M-%S')}_{service}_{path.name}"
         aside.parent.mkdir(exist_ok=True)
         shutil.move(path, aside)
+
+
+def routers(release: dict[str, Any]) -> list[dict[str, Any]]:
+    """The units in front of workers; none where one server serves alone."""
+    return [unit for unit in release["units"] if unit["role"] == "router"]
+
+
+def workers(release: dict[str, Any]) -> list[dict[str, Any]]:
+    """The units that compute, in the order of their start."""
+    return [unit for unit in release["units"] if unit["role"] != "router"]
+
+
+def ports(unit: dict[str, Any]) -> dict[str, int]:
+    """All that the unit listens on, by what it is for; a release of an earlier playbook names one."""
+    found: dict[str, int] = unit.get("ports") or {"port": unit["port"]}
+    return found
 
 
 def services(release: dict[str, Any]) -> list[str]:

@@ -31,6 +31,8 @@ class Spans:
         insort(self._spans, (start, end))
 
     def remove(self, start: int, end: int) -> None:
+        if start >= end:
+            return
         kept = [(a, min(b, start)) for a, b in self._spans] + [(max(a, end), b) for a, b in self._spans]
         self._spans = sorted(span for span in kept if span[0] < span[1])
 

@@ -9,16 +9,19 @@ from typing import Any
 from hostkit import atomic, integrity, paths
 
 
-def note(unit: str) -> None:
-    """Write /run/sglang/<unit>.json: invocation id, active release, engine intact or not, digests of its files."""
+def note(unit: str, invocation_id: str | None = None) -> None:
+    """Write /run/sglang/<unit>.json: invocation id, active release, engine intact or not, digests of its files.
+
+    It is the unit's own start that notes this, but for a process that another release takes over as it runs.
+    """
     digest = paths.ACTIVE.readlink().name if paths.ACTIVE.is_symlink() else None
     release = _release(digest)
     document = {
         "schema": 1,
         "unit": unit,
-        "invocation_id": os.environ.get("INVOCATION_ID", ""),
+        "invocation_id": invocation_id or os.environ.get("INVOCATION_ID", ""),
         "release": digest,
-        "engine_intact": bool(release) and integrity.is_intact(Path(release["engine"]["folder"])),
+        "engine_intact": bool(release) and integrity.is_intact(_engine(release, unit)),
         "files": {str(path): digest_without_comments(path) for path in read_by_systemd(unit)} | _credential(release),
     }
     atomic.write(_path(unit), json.dumps(document), mode=0o600)
@@ -30,6 +33,12 @@ def _release(digest: str | None) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return document
+
+
+def _engine(release: dict[str, Any], service: str) -> Path:
+    """Folder of the unit's own engine: a router has another than the servers."""
+    units = {f"{unit['name']}.service": unit for unit in release["units"]}
+    return Path(units.get(service, {}).get("engine", release["engine"])["folder"])
 
 
 def _credential(release: dict[str, Any]) -> dict[str, str]:

@@ -4,7 +4,7 @@ import contextlib
 import pwd
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,24 +22,38 @@ def running() -> list[systemd.Unit]:
     return [unit for unit in systemd.show(*ours.services()).values() if unit.active not in ("inactive", "failed")]
 
 
-def stop_all(progress: Progress) -> list[Verdict]:
-    """Drain, TERM, wait, KILL by control group (systemd does it), and look. Raises gates.NotMet if anything is left."""
-    units, known = running(), ours.units()
+def stop_all(progress: Progress, keep: Collection[str] = ()) -> list[Verdict]:
+    """Drain, TERM, wait, KILL by control group (systemd does it), and look. Raises gates.NotMet if anything is left.
+
+    systemd stops a router before its workers: it takes no new request then, and ends those that it has. Services in
+    `keep` go on.
+    """
+    units, known = [unit for unit in running() if unit.name not in keep], ours.units()
     names = [unit.name for unit in units]
     for unit in units:
         _keep_evidence(unit.name, known.get(unit.name), progress)
         progress.tell("stop", f"{unit.name}, pid {unit.main_pid}: draining what it answers", unit=unit.name)
-    limit_s = max([known.get(name, {}).get("stop_within_s", release.DRAIN_S) for name in names], default=0)
+    limit_s = _limit_s([known.get(name, {}) for name in names])
     began = time.monotonic()
     if names:
         _stop(names, limit_s + 30, progress)
     if ours.services():
         systemd.run("systemctl", "reset-failed", *ours.services(), check=False)
-    evidence = nothing_left(units, [known[name]["port"] for name in names if "port" in known.get(name, {})])
+    evidence = nothing_left(units, [port for name in names for port in _ports(known.get(name))], keep)
     if not names:
         return []
     took = time.monotonic() - began
     return [Verdict("stopped, nothing left", True, f"{', '.join(names)} in {took:.1f} s; {evidence}", limit_s)]
+
+
+def _limit_s(units: Sequence[dict[str, Any]]) -> int:
+    """How long a stop may take, s: a unit stops when those that come after it have, the router first of all."""
+    drains = [unit.get("stop_within_s", release.DRAIN_S) for unit in units]
+    return sum(drains) if any(unit.get("after") for unit in units) else max(drains, default=0)
+
+
+def _ports(unit: dict[str, Any] | None) -> list[int]:
+    return list(release.ports(unit).values()) if unit else []
 
 
 def _keep_evidence(service: str, unit: dict[str, Any] | None, progress: Progress) -> None:
@@ -70,10 +84,10 @@ def _stop(names: list[str], limit_s: float, progress: Progress) -> None:
         time.sleep(0.05)
 
 
-def nothing_left(units: Iterable[systemd.Unit], ports: Iterable[int]) -> str:
+def nothing_left(units: Iterable[systemd.Unit], ports: Iterable[int], keep: Collection[str] = ()) -> str:
     """Raises gates.NotMet: a process in a unit's control group or of our engines, or a listener on their ports."""
     left = [pid for unit in units for pid in processes.of_control_group(unit.control_group)]
-    left += _of_our_engines()
+    left += _of_our_engines(keep)
     if left:
         raise gates.StillHeld(f"still there after the stop: {gates.describe(processes.read(left[0]))}")
     ports = set(ports)
@@ -85,9 +99,9 @@ def nothing_left(units: Iterable[systemd.Unit], ports: Iterable[int]) -> str:
     return "no process, no listener" + (f", {swept} shared-memory segments of dead owners removed" if swept else "")
 
 
-def _of_our_engines() -> list[int]:
+def _of_our_engines(keep: Collection[str]) -> list[int]:
     """Processes of the service user whose program is one of our engines and that no foreign unit owns."""
-    mine = set(ours.services())
+    mine = set(ours.services()) - set(keep)
     found = []
     for pid in processes.pids():
         with contextlib.suppress(OSError):

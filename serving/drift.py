@@ -24,8 +24,9 @@ def to_put_right(release: Release, state: HostState) -> list[str]:
 
 
 def to_start(release: Release, state: HostState) -> list[str]:
-    """Services whose process does not run, or was not started from exactly this release."""
-    return [unit.service for unit in release.plan.units if not _runs(release, unit, state)]
+    """Services whose process does not run, was not started from exactly this release, or holds on to such a one."""
+    wrong = {unit.service for unit in release.plan.units if not _runs(release, unit, state)}
+    return [unit.service for unit in release.plan.units if unit.service in wrong or wrong & set(unit.part_of)]
 
 
 def is_proven(release: Release, state: HostState) -> bool:
@@ -99,7 +100,7 @@ def _drop_ins(release: Release, state: HostState) -> Iterator[str]:
 
 
 def _units(release: Release, state: HostState) -> Iterator[str]:
-    wanted = {unit.service for unit in release.plan.units} | set(paths.BESIDE)
+    wanted = {unit.service for unit in release.plan.units} | set(paths.OTHER_UNITS)
     for name, unit in state.units.items():
         if name in wanted and unit.enabled != "enabled" and f"{paths.UNITS}/{name}" in state.files:
             yield f"{name}: {unit.enabled or 'not enabled'} instead of enabled"

@@ -20,5 +20,5 @@ TARGET = "sglang.target"
 BOOT_UNIT = "sglang-boot.service"
 CHECK_UNIT = "sglang-check.service"
 # Units of the playbook that serve nothing.
-BESIDE = (TARGET, BOOT_UNIT, CHECK_UNIT)
+OTHER_UNITS = (TARGET, BOOT_UNIT, CHECK_UNIT)
 NOTIFIER = "sglang-notify@.service"

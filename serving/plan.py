@@ -68,10 +68,13 @@ class Plan:
             yield f"GPU {','.join(idle)} stay idle: a profile with `topology: replicas` uses them as well"
 
 
-def make_plan(wanted: Wanted, state: HostState) -> Plan:
-    """The plan for this host. What the host lacks is left for refusals.py to say, all of it at once."""
+def make_plan(wanted: Wanted, state: HostState, beside: bool = False) -> Plan:
+    """The plan for this host. What the host lacks is left for refusals.py to say, all of it at once.
+
+    `beside` puts replicas where they can start while others serve (serving/beside.py).
+    """
     engine = on_host(wanted.engine, state.pythons)
-    return Plan(wanted, state, engine, topology.units(wanted, engine, state))
+    return Plan(wanted, state, engine, topology.units(wanted, engine, state, beside))
 
 
 def hostkit_path(digest: str) -> str:

@@ -19,15 +19,21 @@ REPLICAS_FROM, PREFILL, DECODE = 30001, 30100, 30200
 # Ranks of a worker meet here. Left alone, each worker draws one of the ports 22000 to 29999 before it binds it
 # (sglang 0.5.23, get_free_port_below_ephemeral), and two that start at once may draw the same, or the router's.
 NCCL_FROM = 28000
+# Replicas that start while others serve are numbered from here on, be those ever so many.
+BESIDE = 50
 # SGLang's own default. Decode asks prefill there for what it needs to fetch the KV cache.
 BOOTSTRAP = 8998
 
 
-def units(wanted: Wanted, engine: EngineOnHost, state: HostState) -> tuple[Unit, ...]:
-    """All units in the order of their start. A worker may have fewer GPUs than it needs: refusals.py says so."""
-    places = PLACES[wanted.profile.topology](wanted)
+def units(wanted: Wanted, engine: EngineOnHost, state: HostState, beside: bool = False) -> tuple[Unit, ...]:
+    """All units in the order of their start. A worker may have fewer GPUs than it needs: refusals.py says so.
+
+    `beside`: replicas on the next cards, with names and ports of their own, so that they can start while others serve.
+    """
+    places = _replicas(wanted, BESIDE) if beside else PLACES[wanted.profile.topology](wanted)
     found = gpu_groups.groups(state.gpus, wanted.site.gpu_groups)
-    given = gpu_groups.for_workers(found, wanted.profile.gpus, len(places))
+    before = len(places) if beside else 0
+    given = gpu_groups.for_workers(found, wanted.profile.gpus, before + len(places))[before:]
     workers = tuple(
         worker.unit(wanted, engine, place, gpus, _devices(wanted, gpus, given))
         for place, gpus in zip(places, given, strict=True)
@@ -47,8 +53,8 @@ def _single(wanted: Wanted) -> list[Place]:
     return [Place("sglang-server", "server", wanted.site.listen, wanted.site.port)]
 
 
-def _replicas(wanted: Wanted) -> list[Place]:
-    return [_replica(number) for number in range(wanted.profile.workers)]
+def _replicas(wanted: Wanted, first: int = 0) -> list[Place]:
+    return [_replica(first + number) for number in range(wanted.profile.workers)]
 
 
 def _replica(number: int) -> Place:

@@ -6,8 +6,8 @@ import shlex
 from pyinfra import host, state
 from pyinfra.operations import server
 
-from serving import drift, unmanaged
-from serving.paths import BESIDE
+from serving import beside, drift, unmanaged
+from serving.paths import OTHER_UNITS
 from serving.plan import Plan, hostkit_path
 from serving.release import Release
 from serving.schemas import Server
@@ -100,7 +100,12 @@ def _effect(release: Release, units: list[str]) -> str:
     found = release.plan.state
     record = found.records.get(release.plan.wanted.profile_name, {})
     past = f"about {record['start_s']:.0f} s, as last time" if "start_s" in record else "the first of this profile here"
-    running = [name for name, unit in found.units.items() if unit.active == "active" and name not in BESIDE]
-    if not running:
-        return f"starts {', '.join(units)} ({past})"
-    return f"tokens stop: stops {', '.join(running)}, starts {', '.join(units)} ({past})"
+    if beside.moves(release):
+        return f"starts {', '.join(units)} beside what serves, which stops when the router sends to them ({past})"
+    running = [name for name, unit in found.units.items() if unit.active == "active" and name not in OTHER_UNITS]
+    goes_on = {unit.service for unit in release.plan.units} - set(units) if found.active == release.digest else set()
+    stops = [name for name in running if name not in goes_on]
+    if not stops:
+        others = f" beside {', '.join(sorted(goes_on))}" if goes_on else ""
+        return f"starts {', '.join(units)}{others} ({past})"
+    return f"tokens stop: stops {', '.join(stops)}, starts {', '.join(units)} ({past})"

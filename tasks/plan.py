@@ -4,10 +4,9 @@ from functools import cache
 
 from pyinfra import host, logger, state
 
-from serving import refusals, unmanaged
-from serving.plan import load_wanted, make_plan
-from serving.problems import Problem, Refused
-from serving.profile import shown_name
+from serving import beside, refusals, unmanaged
+from serving.plan import load_wanted
+from serving.problems import Refused
 from serving.release import Release
 from serving.site import Site, load_site
 from tasks import look, servers
@@ -43,19 +42,10 @@ def settings() -> Site:
 def _make() -> Release:
     site = settings()
     wanted = _wanted(site)
-    release = Release(make_plan(wanted, look.inspect(site)))
+    release = beside.release(wanted, look.inspect(site))
     title = "to be evicted in this run" if site.evict else "in the way, and not started by this playbook"
     servers.show(title, unmanaged.in_the_way(release.plan), release.plan.state)
     refusals.check(release.plan, release)
-    _one_server(release)
     for note in release.plan.notes:
         logger.info(f"{host.print_prefix}{note}")
     return release
-
-
-def _one_server(release: Release) -> None:
-    """Raises Refused for what is planned, and not started yet: hostkit brings up one server."""
-    topology = release.plan.wanted.profile.topology
-    if topology != "single":
-        what = f"is {topology}: its units are planned and checked, but the host cannot start a router yet"
-        raise Refused([Problem(shown_name(release.plan.wanted.profile_name), "topology", what, "use a single server")])

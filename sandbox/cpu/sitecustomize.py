@@ -4,8 +4,9 @@ Python imports this file by itself at the start of every process of the server, 
 With nothing missing and no SANDBOX_ variable set it changes nothing.
 """
 
-from sandbox_cpu import faults, gpu_claim, stand_ins
+from sandbox_cpu import apart, faults, gpu_claim, stand_ins
 
 stand_ins.install()
 gpu_claim.install()
+apart.install()
 faults.install()

@@ -17,7 +17,8 @@ import socket
 from collections.abc import Sequence
 
 PREFIX = "sandbox-gpu"
-DRIVER_FOLDER = "/proc/driver/nvidia/gpus"
+# What a host has under /proc/driver/nvidia by a bind mount, which a unit with a /proc of its own (ProtectProc=) lacks.
+DRIVER_FOLDER = "/opt/sandbox/gpu/driver/nvidia/gpus"
 
 
 def claim(pci_addresses: Sequence[str], mib: int) -> socket.socket:

@@ -48,6 +48,7 @@ def main(arguments: list[str]) -> int:
     except OSError as problem:
         print(f"cannot listen at {options.host}:{options.port}: {problem}; choose another --port", file=sys.stderr)
         return 2
+    context.store.hash_all()
     endpoint = f"http://{options.host}:{hub.server_address[1]}"
     print(json.dumps({"endpoint": endpoint, "cdn": context.cdn, "pid": os.getpid()}), flush=True)
     hub.serve_forever()

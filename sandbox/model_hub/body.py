@@ -14,7 +14,8 @@ from sandbox.model_hub.exchange import Exchange, Reply
 from sandbox.model_hub.faults import BODY, Rule
 from sandbox.model_hub.pace import Pace
 
-_PIECE = 256 << 10  # bytes; at 500 MB/s one each half millisecond
+_LEAST, _MOST = 16 << 10, 4 << 20  # bytes of a piece; as much as goes in a few milliseconds
+_PIECE_S = 0.002
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)$")
 _FLIPPED = 16
 
@@ -61,7 +62,7 @@ def _send_bytes(exchange: Exchange, path: Path, start: int, end: int, rule: Rule
         stop = min(end, start + (rule.after if rule.after is not None else (end - start) // 2))
     slow = Pace(rule.rate) if rule and fault == "slow" else None
     with path.open("rb") as file:
-        for offset, count in _pieces(start, stop, slow):
+        for offset, count in _pieces(start, stop, slow or exchange.context.pace):
             exchange.context.pace.wait(count)
             if slow:
                 slow.wait(count)
@@ -74,8 +75,8 @@ def _send_bytes(exchange: Exchange, path: Path, start: int, end: int, rule: Rule
         _break_off(exchange, rule)
 
 
-def _pieces(start: int, end: int, slow: Pace | None) -> Iterator[tuple[int, int]]:
-    size = max(1, min(_PIECE, int(slow.rate / 10))) if slow else _PIECE
+def _pieces(start: int, end: int, pace: Pace) -> Iterator[tuple[int, int]]:
+    size = min(_MOST, max(_LEAST, int(pace.rate * _PIECE_S))) if pace.rate else _MOST
     for offset in range(start, end, size):
         yield offset, min(size, end - offset)
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from sandbox.model_hub import git_objects
+from sandbox.place import replace
 
 # A selection of what the hub's own .gitattributes names; other files go to LFS from this size on (bytes).
 LFS_SUFFIXES = (".safetensors", ".bin", ".gguf", ".pt", ".pth", ".onnx", ".tar", ".zip")
 LFS_FROM = 10 << 20
+HASHES = ".hashes.json"
 UNDATED = "1970-01-01T00:00:00.000Z"
 
 
@@ -56,13 +59,23 @@ class UnknownRevision(LookupError):
 
 
 class Store:
-    """All repositories below a folder. Files are hashed once, and again when they change."""
+    """All repositories below a folder. Files are hashed once, and again when they change.
+
+    What was hashed stands in <folder>/.hashes.json: the next hub over the folder need not read gigabytes again.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._lock = threading.Lock()
-        self._hashed: dict[tuple[str, int, int, int], Entry] = {}
+        self._hashed = _read_hashes(folder / HASHES)
         self._known: dict[Path, tuple[object, Revision]] = {}
+
+    def hash_all(self) -> None:
+        """Before anybody asks: hashing would be part of the first answer."""
+        for main in self.folder.glob("*/*/"):
+            if "@" not in main.name:
+                for branch in self._branches(f"{main.parent.name}/{main.name}"):
+                    self.revision(f"{main.parent.name}/{main.name}", branch)
 
     def revision(self, repository: str, name: str) -> Revision:
         """A branch by its name or by its commit. Raises UnknownRepository, UnknownRevision."""
@@ -100,10 +113,22 @@ class Store:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             for name, entry in zip(fresh, pool.map(lambda name: _entry(folder / name), fresh), strict=True):
                 self._hashed[(str(folder / name), *seen[name])] = entry
+        if fresh:
+            rows = [[*key, *astuple(entry)] for key, entry in self._hashed.items()]
+            with contextlib.suppress(OSError):  # a folder that is read-only, or another hub's as well
+                replace(self.folder / HASHES, json.dumps(rows))
         files = {name: self._hashed[(str(folder / name), *identity)] for name, identity in seen.items()}
         folders = git_objects.tree_ids({name: entry.oid for name, entry in files.items()})
         date = datetime.fromisoformat(card.get("date", UNDATED))
         return Revision(folder, git_objects.commit_id(folders[""], int(date.timestamp())), files, folders, card)
+
+
+def _read_hashes(path: Path) -> dict[tuple[str, int, int, int], Entry]:
+    try:
+        rows = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return {(name, size, mtime, inode): Entry(*entry) for name, size, mtime, inode, *entry in rows}
 
 
 def _names(folder: Path) -> list[str]:

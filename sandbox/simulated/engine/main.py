@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from socket import create_server
 from threading import Thread
 from typing import Any, NoReturn
 
@@ -75,6 +76,8 @@ def _listen(points: Endpoints, in_force: Mapping[str, Any], tree: Tree) -> Serve
         log_uvicorn(f"[Errno {error.errno}] {reason}", "ERROR")
         log_uvicorn("Waiting for application shutdown.")
         _linger(tree)
+    if in_force["disaggregation_mode"] == "prefill":  # where decode servers ask for what they need to fetch KV cache
+        server.beside = create_server((host, in_force["disaggregation_bootstrap_port"]))
     log_uvicorn(f"Uvicorn running on http://{host}:{port} (Press CTRL+C to quit)")
     return server
 

@@ -11,7 +11,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 from pathlib import Path
-from socket import socket
+from socket import create_server, socket
 from typing import Any, NoReturn
 
 from sandbox.gpu.claim import addresses, claim
@@ -99,6 +99,8 @@ def _scheduler(
     name_rank(prefix)
     if wanted := os.environ.get(CLAIM):
         _hold(wanted, rank, ranks)
+    if rank == 0 and arguments["nccl_port"]:  # where the ranks meet, on all addresses as in the real engine
+        _held.append(create_server(("", arguments["nccl_port"])))
     scheduler.run(arguments, faults, rank, inbox, outbox)
 
 

@@ -9,7 +9,7 @@ import socketserver
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socket import AF_INET, AF_INET6, MSG_PEEK
+from socket import AF_INET, AF_INET6, MSG_PEEK, socket
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -116,8 +116,9 @@ class Exchange(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """A thread for each connection. Raises OSError where the port is taken."""
+    """A thread for each connection. Raises OSError where the port is taken. `beside` is kept open with it."""
 
+    beside: socket | None = None
     request_queue_size = 2048  # uvicorn's backlog
     daemon_threads = True
 
