@@ -2,7 +2,8 @@
 
 46 files, 4 GiB together, as the checkpoint of the default profile in small, from the local hub, whose link is limited
 to 500 MB/s and 10 ms. Source and targets are in memory where there is enough: the disk is not what is measured, and it
-would only hold up the one that flushes what it fetched. BENCH_FETCH_MIB takes another size.
+would only hold up the one that flushes what it fetched. BENCH_FETCH_MIB and BENCH_FETCH_ROUNDS
+take other figures.
 """
 
 import itertools
@@ -23,7 +24,7 @@ from tests.fetching import REPOSITORY, manifest
 
 FILES, SIZE_MIB = 46, int(os.environ.get("BENCH_FETCH_MIB", 4096))
 LINK = {"rate": 500e6, "delay_ms": 10}
-ROUNDS = 3
+ROUNDS = int(os.environ.get("BENCH_FETCH_ROUNDS", 3))
 GOAL_PEAK_MIB, GOAL_AGAIN_MIB = 300.0, 64.0
 
 

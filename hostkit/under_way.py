@@ -31,7 +31,7 @@ def last_event(kind: str) -> dict[str, Any] | None:
 def _last_line(path: Path) -> str:
     with path.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST))
-        return file.read().decode(errors="replace").splitlines()[-1]
+        return file.read().decode(errors="replace").split("\n")[-2]  # what follows the last one is being written
 
 
 def in_words(kind: str, event: dict[str, Any] | None) -> str:

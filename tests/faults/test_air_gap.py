@@ -12,12 +12,12 @@ from sandbox.fleet import Sandbox
 from sandbox.machine import Host
 from sandbox.registries import wheel_folder
 from tests import playbook
-from tests.playbook import ROOT
+from tests.playbook import ROOT, TINY
 
 pytestmark = pytest.mark.host
 
 INSIDE = "/media/bundle"
-REVISION = "checkpoints/sandbox/tiny/v1"
+REVISION = f"checkpoints/{TINY.removeprefix('/srv/models/')}"
 
 
 @pytest.fixture(scope="module")
