@@ -9,7 +9,7 @@ from serving.plan import Plan, Wanted, make_plan
 from serving.release import Release
 from serving.schemas import HostState
 
-ROUTER = "sglang-router.service"
+ROUTER, REPLICA = "sglang-router.service", "sglang-replica-"
 
 
 def release(wanted: Wanted, state: HostState) -> Release:
@@ -18,7 +18,7 @@ def release(wanted: Wanted, state: HostState) -> Release:
     if not _has_a_second_place(wanted) or first.digest == state.active:
         return first
     second = Release(make_plan(wanted, state, beside=True))
-    if second.digest == state.active or (_is_free(second.plan) and not _is_free(first.plan) and _router_runs(state)):
+    if second.digest == state.active or (_is_free(second.plan) and not _is_free(first.plan) and _replicas_serve(state)):
         return second
     return first
 
@@ -27,7 +27,7 @@ def moves(release: Release) -> bool:
     """Whether this release's workers can start while the active one's serve."""
     state = release.plan.state
     other = state.active not in (None, release.digest)
-    return _has_a_second_place(release.plan.wanted) and other and _router_runs(state) and _is_free(release.plan)
+    return _has_a_second_place(release.plan.wanted) and other and _replicas_serve(state) and _is_free(release.plan)
 
 
 def _has_a_second_place(wanted: Wanted) -> bool:
@@ -35,8 +35,10 @@ def _has_a_second_place(wanted: Wanted) -> bool:
     return wanted.profile.topology == "replicas" and wanted.profile.workers <= topology.BESIDE
 
 
-def _router_runs(state: HostState) -> bool:
-    return ROUTER in state.units and state.units[ROUTER].active == "active"
+def _replicas_serve(state: HostState) -> bool:
+    """Whether there is a router that now sends to replicas; one of prefill and decode cannot send to them."""
+    active = {name for name, unit in state.units.items() if unit.active == "active"}
+    return ROUTER in active and any(name.startswith(REPLICA) for name in active)
 
 
 def _is_free(plan: Plan) -> bool:

@@ -65,6 +65,8 @@ def test_without_room_or_without_a_router_they_take_the_place_of_what_serves() -
     assert names(planned(served(tuple(range(8)), eight))) == FIRST
     server = {"sglang-server.service": worlds.unit_state()}
     assert names(planned(served((0, 4), FIRST, units=server))) == FIRST
+    apart = served((0, 4), ("sglang-prefill", "sglang-decode"))
+    assert (names(planned(apart)), beside.moves(planned(apart))) == (FIRST, False)
     assert not beside.moves(planned(served(tuple(range(8)), eight)))
 
 
