@@ -122,13 +122,16 @@ def _worker_problems(active: str | None) -> list[str]:
 
 def _router_problems(unit: dict[str, Any]) -> list[str]:
     try:
-        counts = router.healthy(client.Server(release.base_url(unit)))
+        server = client.Server(release.base_url(unit))
+        counts, unknown = router.healthy(server), router.missing(server, unit["workers"])
     except client.WrongAnswer as problem:
         return [f"{unit['name']} cannot say which workers it has: {problem}"]
     wanted = unit["checks"]["workers"]
     if counts == wanted:
         return []
-    return [f"{unit['name']} has {router.counted(counts)} of {router.counted(wanted)} healthy workers"]
+    has = f"{unit['name']} has {router.counted(counts)} of {router.counted(wanted)} healthy workers"
+    forgotten = [worker["url"] for worker in unknown]
+    return [f"{has}; it has forgotten {', '.join(forgotten)}: sglang-box start" if forgotten else has]
 
 
 def _cards() -> tuple[list[str], list[str]]:

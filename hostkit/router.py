@@ -28,18 +28,22 @@ def counted(counts: dict[str, int]) -> str:
     return ", ".join(f"{count} {role}" for role, count in sorted(counts.items())) or "none"
 
 
+def missing(server: Server, workers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of a release's workers that it does not know. Raises client.WrongAnswer."""
+    urls = {worker["url"] for worker in known(server)}
+    return [worker for worker in workers if worker["url"] not in urls]
+
+
 def send_to(server: Server, workers: list[dict[str, Any]]) -> None:
     """Tell it of those that it does not know; once it counts all of them as healthy, have it forget all others.
 
     `workers` as the release describes them. Raises client.WrongAnswer.
     """
-    found = known(server)
-    urls, wanted = {worker["url"] for worker in found}, {worker["url"] for worker in workers}
-    for worker in workers:
-        if worker["url"] not in urls:
-            add(server, worker)
+    for worker in missing(server, workers):
+        add(server, worker)
+    found, wanted = known(server), {worker["url"] for worker in workers}
     if wanted <= {worker["url"] for worker in found if worker["is_healthy"]}:
-        for url in urls - wanted:
+        for url in {worker["url"] for worker in found} - wanted:
             remove(server, url)
 
 

@@ -57,12 +57,10 @@ def test_one_line_switches_the_topology(old: Host, project: Path) -> None:
         assert would_change(old, "--data", f"profile={name}", project=project) == []
 
 
-@pytest.mark.parametrize("name", ["replicas", "apart"])
-def test_what_does_not_start_leaves_what_served(old: Host, project: Path, name: str) -> None:
+def test_what_does_not_start_leaves_what_served(old: Host, project: Path) -> None:
     """One of the two workers dies while it loads: the other is not waited for, and the single server is back."""
-    port = {"replicas": 28002, "apart": 28200}[name]
-    old.write_file(FAULTS, json.dumps({"fault": "die-loading", "when": {"nccl_port": port}}))
-    run = switch(old, project, name)
+    old.write_file(FAULTS, json.dumps({"fault": "die-loading", "when": {"nccl_port": 28002}}))
+    run = switch(old, project, "replicas")
     assert (run.code != 0, code(run)) == (True, 3), run.text
     assert run.lines_with("OutOfMemoryError"), run.text
     serves(old, "old")
@@ -95,7 +93,8 @@ def test_replicas_come_back_after_a_power_cut(sandbox: Sandbox, replicas: Host, 
 
 
 # Workers that the router counts as healthy.
-COUNTED = "curl -s 127.0.0.1:30000/workers | grep -o '\"is_healthy\":true' | wc -l"
+WORKERS = "127.0.0.1:30000/workers"
+COUNTED = f"curl -s {WORKERS} | grep -o '\"is_healthy\":true' | wc -l"
 
 
 def wait_for(host: Host, condition: str, limit_s: float) -> None:
@@ -155,13 +154,27 @@ def test_a_dead_prefill_server_takes_decode_with_it_and_both_come_back(simulated
     assert would_change(host, "--data", "profile=apart", project=project) == []
 
 
-@pytest.mark.parametrize("name", ["replicas", "apart"])
-def test_stop_leaves_nothing_and_start_brings_it_back(simulated_host: Host, project: Path, name: str) -> None:
-    host = served_by(simulated_host, project, name)
+def test_stop_leaves_nothing_and_start_brings_it_back(simulated_host: Host, project: Path) -> None:
+    host = served_by(simulated_host, project, "apart")
     host.run(["sglang-box", "stop"])
     assert (running(host), listening(host), holders(host)) == (set(), set(), set())
     host.run(["sglang-box", "start"])
-    serves(host, name)
+    serves(host, "apart")
+
+
+def test_a_worker_that_the_router_has_forgotten_is_told_to_it_again(replicas: Host) -> None:
+    """Such as one that came later than the router waits for. Nothing is restarted for it."""
+    before = invocation(replicas, "replica-1", "replica-2", "router")
+    workers = json.loads(replicas.run(["curl", "-sS", WORKERS]).stdout)["workers"]
+    [second] = [worker["id"] for worker in workers if worker["url"] == "http://127.0.0.1:30002"]
+    replicas.run(["curl", "-sS", "--fail", "-X", "DELETE", f"{WORKERS}/{second}"])
+    wait_for(replicas, f"{COUNTED} | grep -qx 1", 20)
+    status = replicas.run(["sglang-box", "status"], check=False).stdout
+    assert "it has forgotten http://127.0.0.1:30002: sglang-box start" in status
+    replicas.run(["sglang-box", "start"])
+    serves(replicas, "replicas")
+    assert replicas.run(["sglang-box", "status"], check=False).stdout.count("PROBLEM") == 0
+    assert invocation(replicas, "replica-1", "replica-2", "router") == before
 
 
 # Asks without a pause, and streams an answer of some seconds again and again; what fails is written down.
@@ -224,6 +237,17 @@ def test_new_replicas_that_answer_wrong_are_gone_before_a_client_meets_them(clie
     run = switch(client, project, "other")
     assert code(run) == 3, run.text
     assert run.lines_with("identifiers verbatim"), run.text
+    serves(client, "replicas")
+    assert what_the_client_saw(client) == ({"right"}, {"whole"})
+    assert invocation(client, "replica-1", "replica-2", "router") == before
+
+
+def test_a_takeover_that_is_killed_leaves_the_old_ones_serving(client: Host, project: Path) -> None:
+    before = invocation(client, "replica-1", "replica-2", "router")
+    simulated.at_stage(client, "ladder", "systemctl kill --signal=KILL --kill-whom=all sglang-job-activation")
+    run = switch(client, project, "other")
+    assert run.code != 0, run.text
+    client.shell(RECOVERED, check=True)
     serves(client, "replicas")
     assert what_the_client_saw(client) == ({"right"}, {"whole"})
     assert invocation(client, "replica-1", "replica-2", "router") == before
