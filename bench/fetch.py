@@ -9,6 +9,7 @@ take other figures.
 import itertools
 import os
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -66,13 +67,13 @@ def _models(folder: Path) -> Path:
 
 
 def _fetched(root: Path, models: Path, files: dict[str, Any], where: str, link: dict[str, float]) -> Iterator[Row]:
-    peaks: dict[str, float] = {}
+    ends: dict[str, list[fetchers.Ended]] = {make.__name__: [] for make in fetchers.ALL}
 
     def once(make: Any) -> float:
         with _fresh(root) as place, Hub(models, place / "state", **link) as hub:
             fetcher = make(place / "target", hub.endpoint, files)
             ended = fetcher.run()
-            peaks[make.__name__] = max(ended.peak_mib, peaks.get(make.__name__, 0.0))
+            ends[make.__name__].append(ended)
         return float(ended.seconds)
 
     print(f"bench: {where}, {ROUNDS} rounds", file=sys.stderr, flush=True)
@@ -80,7 +81,11 @@ def _fetched(root: Path, models: Path, files: dict[str, Any], where: str, link: 
     best = min(name for name in times if name != "ours" and times[name] == _best(times))
     for name, seconds in times.items():
         yield Row(f"{name}, {where}", SIZE_MIB * 2**20 / seconds / 1e6, "MB/s", f"best: {best}", times[best] / seconds)
-    yield Row(f"ours, {where}: peak memory", peaks["ours"], "MiB", "goal", peaks["ours"] / GOAL_PEAK_MIB)
+    cores = {name: statistics.median(one.cpu_s for one in found) for name, found in ends.items()}
+    for name, seconds in cores.items():
+        yield Row(f"{name}, {where}: time on cores", seconds, "s", f"best: {best}", seconds / cores[best])
+    peak = max(one.peak_mib for one in ends["ours"])
+    yield Row(f"ours, {where}: peak memory", peak, "MiB", "goal", peak / GOAL_PEAK_MIB)
 
 
 def _best(times: dict[str, float]) -> float:

@@ -19,7 +19,8 @@ from hostkit.streams import DiskFull, Hasher, Stream
 from hostkit.ways import GivenUp, Limits
 
 _HASHERS = 8
-_UNNOTED = 32 << 20  # bytes that all streams together may have received without a line in the journal
+# Bytes of all streams together that a kill may take: received without a line in the journal, and not read yet.
+_UNNOTED, _UNREAD = 16 << 20, 24 << 20
 _SPARE = 1 << 30  # bytes to leave free
 _RATE_OVER_S = 10.0
 _TOLD = 100  # each hundredth of the time so far, once a second at the most
@@ -35,7 +36,7 @@ def fetch(
     _refuse_full_disk(partial, shelf.left)
     for wanted in shelf.wanted:
         partial.open(wanted.part)
-    receivers = [Stream(shelf, max(1, min(2 << 20, _UNNOTED // count))) for _ in range(count)]
+    receivers = [Stream(shelf, min(2 << 20, _UNNOTED // count), max(1 << 20, _UNREAD // count)) for _ in range(count)]
     hashers = [Hasher(shelf) for _ in range(min(_HASHERS, os.cpu_count() or 1))]
     threads = [*streams.started(*receivers, *hashers), *_started(lambda: _sync(shelf))]
     _watch(shelf, receivers, progress)

@@ -23,16 +23,17 @@ class DiskFull(Exception):
 
 @dataclass
 class Stream:
-    """Receives one piece after another. `noted`: bytes between two lines of the journal."""
+    """Receives one piece after another. noted: bytes between two lines of the journal; window: see web.Client."""
 
     shelf: Shelf
     noted: int
+    window: int
     body: Body | None = None
     since: float = 0.0
 
     def run(self) -> None:
         try:
-            client = Client(self.shelf.limits.silence_s)
+            client = Client(self.shelf.limits.silence_s, self.window)
             while piece := self.shelf.take():
                 self._work(client, piece)
         except OSError as error:

@@ -6,6 +6,7 @@
 import email.utils
 import os
 import re
+import socket
 import time
 import urllib.parse
 from dataclasses import dataclass
@@ -102,12 +103,34 @@ class Reply:
         self.response.close()
 
 
-class Client:
-    """One connection after another, for one thread. `silence_s`: nothing comes for so long, and it is given up."""
+class _Adapter(requests.adapters.HTTPAdapter):
+    """Connections whose kernel buffer holds so many bytes that nobody has read yet, and no more.
 
-    def __init__(self, silence_s: float) -> None:
+    By itself it grows to many MiB a connection where the reader is short of time, and all of it is lost with a process.
+    SO_RCVBUF would do as well, but is cut to net.core.rmem_max, which is far too small for a long link.
+    """
+
+    def __init__(self, window: int) -> None:
+        self._window = window
+        super().__init__()
+
+    def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
+        clamp = (socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, self._window)
+        own = [*urllib3.connection.HTTPConnection.default_socket_options, clamp]
+        super().init_poolmanager(*arguments, **options, socket_options=own)
+
+
+class Client:
+    """One connection after another, for one thread.
+
+    silence_s: nothing comes for so long, and it is given up; window: bytes that may be on their way to it.
+    """
+
+    def __init__(self, silence_s: float, window: int) -> None:
         self._timeout = (min(15.0, silence_s), silence_s)
         self._session = requests.Session()
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, _Adapter(window))
         self._session.auth = _no_netrc
         if _SYSTEM_CERTIFICATES.exists() and not os.environ.get("REQUESTS_CA_BUNDLE"):
             self._session.verify = str(_SYSTEM_CERTIFICATES)

@@ -24,10 +24,11 @@ _CURL = (
 
 @dataclass(frozen=True)
 class Ended:
-    """A process that ended: its wall time (s), peak of its own memory (MiB)."""
+    """A process that ended: its wall time (s), peak of its own memory (MiB), time on cores with its children (s)."""
 
     seconds: float
     peak_mib: float
+    cpu_s: float
 
 
 @dataclass
@@ -69,7 +70,7 @@ class Running:
         self._log.close()
         if os.waitstatus_to_exitcode(status):
             raise timed.Failed(f"{self._fetcher.name} ended with {status}: {Path(self._log.name).read_text()[-2000:]}")
-        return Ended(seconds, used.ru_maxrss / 1024)
+        return Ended(seconds, used.ru_maxrss / 1024, used.ru_utime + used.ru_stime)
 
     def kill_at(self, bytes_there: int) -> None:
         """kill -9 when so much is on disk. Raises timed.Failed when it ends before."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -10,6 +11,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from sandbox.model_hub.context import Context
 from sandbox.model_hub.faults import REFUSALS, BadRules
+
+_SEND_BUFFER = 256 << 10  # bytes
 
 
 class Reply(Exception):
@@ -30,6 +33,8 @@ class Exchange(BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         super().setup()
+        # What waits in a buffer here would count as sent, though no client has it.
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
         time.sleep(self.context.delay_s)  # the round trip of TCP's handshake
 
     def do_GET(self) -> None:
