@@ -19,8 +19,7 @@ SERVICES = ("sglang-prefill.service", "sglang-decode.service", "sglang-router.se
 
 
 @pytest.fixture(scope="module")
-def deployed(sandbox: Sandbox, served: tuple[Host, Run]) -> Iterator[tuple[Host, Run]]:
-    assert served[1].code == 0, served[1].text
+def deployed(sandbox: Sandbox, engine_is_kept: None) -> Iterator[tuple[Host, Run]]:
     sandbox.down("apart")
     [host] = sandbox.up("apart")
     yield host, playbook.deploy(host, "--data", "profile=sandbox-pd")

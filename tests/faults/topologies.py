@@ -1,5 +1,7 @@
 """The three topologies with the simulated engine behind the real router, and what the host has of each."""
 
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from sandbox.machine import Host
@@ -57,13 +59,18 @@ def switch(host: Host, project: Path, name: str) -> Run:
 def running(host: Host) -> set[str]:
     """Units of ours that are active, as systemctl lists them."""
     rows = host.run(["systemctl", "list-units", "--plain", "--no-legend", "--state=active", "sglang-*.service"]).stdout
-    return {row.split()[0].removesuffix(".service") for row in rows.splitlines()} - {"sglang-boot"}
+    return _of_a_topology(row.split()[0] for row in rows.splitlines())
 
 
 def unit_files(host: Host) -> set[str]:
     """Units of ours that have a file, but for those that every topology has."""
     found = host.shell("cd /etc/systemd/system && ls sglang-*.service").stdout.split()
-    return {name.removesuffix(".service") for name in found} - {"sglang-boot", "sglang-notify@"}
+    return _of_a_topology(found)
+
+
+def _of_a_topology(services: Iterable[str]) -> set[str]:
+    names = (service.removesuffix(".service") for service in services)
+    return {name for name in names if re.fullmatch(r"sglang-(server|replica-\d+|prefill|decode|router)", name)}
 
 
 def listening(host: Host) -> set[int]:
