@@ -91,8 +91,7 @@ def _make(final: Path, request: dict[str, Any], progress: Progress) -> None:
     filling.fill(program, partial, request, progress)
     found = engine_checks.check_versions(partial, request["versions"])
     patched = patching.apply(partial, request)
-    with filling.compiling(program, partial, request):
-        _check(partial, request, progress)
+    _check(partial, request, progress)
     stamp(partial, request, found, patched)
     if final.exists():
         atomic.exchange(partial, final)  # a running server finds its files at any moment: the old ones or the new
