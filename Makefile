@@ -2,8 +2,8 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 PYTHON ?= python3
-# Tests wait more than they compute. Each worker has sandbox hosts of its own.
-WORKERS ?= -n 2 --dist worksteal
+# Tests wait more than they compute. Each worker has sandbox hosts of its own, and keeps to a file for what it set up.
+WORKERS ?= -n 2 --dist loadfile
 BIN := .venv/bin
 VENV := .venv/.controller-installed
 DEV := .venv/.dev-installed
