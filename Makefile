@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 # Tests wait more than they compute. Each worker has sandbox hosts of its own, and keeps to a file for what it set up.
-WORKERS ?= -n 2 --dist loadfile
+WORKERS ?= -n $(1) --dist loadfile
 BIN := .venv/bin
 VENV := .venv/.controller-installed
 DEV := .venv/.dev-installed
@@ -21,10 +21,10 @@ sandbox-down:  ## stop all sandbox hosts; leaves no process, mount or network de
 	@$(PYTHON) -m sandbox down
 
 test: host-packages lint  ## lint, types, and every test but the faults (root for those on sandbox hosts)
-	@$(BIN)/python -m pytest $(WORKERS) tests --ignore tests/faults
+	@$(BIN)/python -m pytest $(call WORKERS,2) tests --ignore tests/faults
 
 faults: host-packages $(DEV)  ## what breaks in the middle: kills, power cuts, dying servers
-	@$(BIN)/python -m pytest $(WORKERS) tests/faults
+	@$(BIN)/python -m pytest $(call WORKERS,3) tests/faults
 
 lint: $(DEV)  ## ruff and mypy --strict
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

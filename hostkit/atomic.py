@@ -1,6 +1,5 @@
 """Files that are whole or not there: written beside, synced, renamed, and the folder synced."""
 
-import ctypes
 import os
 from pathlib import Path
 
@@ -35,6 +34,8 @@ def link(path: Path, target: Path) -> None:
 
 def exchange(first: Path, second: Path) -> None:
     """Let two paths change places in one step (renameat2(2), RENAME_EXCHANGE). Raises OSError."""
+    import ctypes  # takes 10 ms, and the look never exchanges anything
+
     at_current_folder, exchange_flag = -100, 2
     libc = ctypes.CDLL(None, use_errno=True)
     names = (ctypes.c_char_p(os.fsencode(first)), ctypes.c_char_p(os.fsencode(second)))

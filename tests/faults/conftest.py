@@ -44,10 +44,23 @@ def untouched(sandbox: Sandbox, simulated_host: Host) -> Host:
 @pytest.fixture
 def old(simulated_host: Host, project: Path) -> Host:
     """The host, served by `old`, with no fault set and nothing of an earlier case in the way."""
+    simulated.call_old("old")
     simulated.without_faults(simulated_host)
     if simulated.serving(simulated_host) != "old":
         run = playbook.deploy(simulated_host, "--data", "profile=old", project=project)
         assert run.code == 0, run.text
+    return simulated_host
+
+
+@pytest.fixture
+def either(simulated_host: Host, project: Path) -> Host:
+    """The same, served by either profile: the case calls it old, and the other one new. It saves a switch back."""
+    simulated.without_faults(simulated_host)
+    role = simulated.serving(simulated_host)
+    if role is None:
+        run = simulated.deploy(simulated_host, project, "old")
+        assert run.code == 0, run.text
+    simulated.call_old(simulated.profile(role or "old"))
     return simulated_host
 
 

@@ -10,7 +10,10 @@ from sandbox.machine import Host
 from tests import playbook
 from tests.playbook import Run
 
+# Two profiles, and what tells their servers apart.
 RUNNING = {"old": 16, "new": 8}
+# What the cases call old and new: the profiles of that name, or the other way round (see call_old).
+_PROFILE_OF = {"old": "old", "new": "new"}
 # Everything is fast here, so that a limit that is hit costs seconds.
 PROFILE = """\
 extends: sandbox
@@ -46,14 +49,25 @@ done
 """
 
 
+def profile(role: str) -> str:
+    """The name of the profile that the cases call `old` or `new`."""
+    return _PROFILE_OF[role]
+
+
+def call_old(name: str) -> None:
+    """From now on the profile of this name is the old one, and the other one is the new one."""
+    [other] = RUNNING.keys() - {name}
+    _PROFILE_OF.update(old=name, new=other)
+
+
 def watch(host: Host) -> None:
     host.write_file("/root/watch.sh", _WATCH)
     host.run(["systemd-run", "--unit=watch", "sh", "/root/watch.sh"])
 
 
-def fault(host: Host, text: str, profile: str = "new") -> None:
-    """From its next start the server of this profile has the fault (sandbox/simulated/engine/faults.py)."""
-    when = {"max_running_requests": RUNNING[profile]}
+def fault(host: Host, text: str, role: str = "new") -> None:
+    """From its next start the old or the new server has the fault (sandbox/simulated/engine/faults.py)."""
+    when = {"max_running_requests": RUNNING[profile(role)]}
     host.write_file(FAULTS, json.dumps({"fault": text, "when": when}))
 
 
@@ -63,16 +77,16 @@ def without_faults(host: Host) -> None:
     host.set_gpus(release_s=0.0, used_mib={})
 
 
-def deploy(host: Host, project: Path, profile: str = "new", *words: str) -> Run:
-    return playbook.deploy(host, "--data", f"profile={profile}", *words, project=project)
+def deploy(host: Host, project: Path, role: str = "new", *words: str) -> Run:
+    return playbook.deploy(host, "--data", f"profile={profile(role)}", *words, project=project)
 
 
-def begin(host: Host, project: Path, profile: str = "new", *words: str) -> subprocess.Popen[str]:
+def begin(host: Host, project: Path, role: str = "new", *words: str) -> subprocess.Popen[str]:
     """The same, without waiting for its end; what earlier activations told is forgotten (see wait_for_stage)."""
     host.shell(f"rm -f {EVENTS}")
     command = [str(playbook.PYINFRA), "inventory.py", "deploy.py", "-y", "--limit", host.name]
     return subprocess.Popen(
-        [*command, "--data", f"profile={profile}", *words],
+        [*command, "--data", f"profile={profile(role)}", *words],
         cwd=project,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -94,7 +108,7 @@ def wait_for_stage(host: Host, stage: str, limit_s: float = 60) -> None:
 
 
 def serving(host: Host) -> str | None:
-    """Which of the two profiles answers right now, None when none does; seen by curl and ps, not by the playbook."""
+    """Whether `old` or `new` answers right now, None when none does; seen by curl and ps, not by the playbook."""
     try:
         if playbook.ask(host) != "4":
             return None
@@ -102,12 +116,12 @@ def serving(host: Host) -> str | None:
     except (subprocess.CalledProcessError, KeyError, ValueError):
         return None
     found = re.search(r"--max-running-requests (\d+)", argv)
-    return {str(value): name for name, value in RUNNING.items()}.get(found.group(1)) if found else None
+    return {str(RUNNING[name]): role for role, name in _PROFILE_OF.items()}.get(found.group(1)) if found else None
 
 
-def serves_within(host: Host, profile: str, limit_s: float) -> bool:
+def serves_within(host: Host, role: str, limit_s: float) -> bool:
     deadline = time.monotonic() + limit_s
-    while serving(host) != profile:
+    while serving(host) != role:
         if time.monotonic() > deadline:
             return False
         time.sleep(0.2)

@@ -15,6 +15,11 @@ pytestmark = pytest.mark.host
 BACK, STOPPED, NOT_ACCEPTED = 3, 4, 6
 
 
+@pytest.fixture
+def old(either: Host) -> Host:
+    return either
+
+
 @dataclass(frozen=True)
 class Fault:
     """`sees`: part of what the run says. ends: hostkit's code on a switch (on a first deploy 3 becomes 4)."""

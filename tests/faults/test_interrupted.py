@@ -10,7 +10,7 @@ import pytest
 from sandbox.fleet import Sandbox
 from sandbox.machine import Host
 from tests import playbook
-from tests.faults.simulated import begin, deploy, serving
+from tests.faults.simulated import begin, deploy, profile, serving
 from tests.playbook import ask, would_change
 
 pytestmark = pytest.mark.host
@@ -31,7 +31,7 @@ def kill(run: subprocess.Popen[str], number: signal.Signals) -> None:
 def converges(host: Host, project: Path) -> None:
     run = deploy(host, project)
     assert (run.code, serving(host)) == (0, "new"), run.text
-    assert would_change(host, "--data", "profile=new", project=project) == []
+    assert would_change(host, "--data", f"profile={profile('new')}", project=project) == []
     leftovers = host.shell(
         "find /etc /var/lib/sglang /opt/sglang /run/sglang -name '*.new' -o -name '*.partial'"
     ).stdout

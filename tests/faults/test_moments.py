@@ -26,13 +26,18 @@ RECOVERED = "timeout 30 sh -c 'while test -e /var/lib/sglang/intent.json; do sle
 CLAIM = "python3 /opt/sandbox/gpu/claim.py --gpus 0 --mib 5000"
 
 
+@pytest.fixture
+def old(either: Host) -> Host:
+    return either
+
+
 def converges(host: Host, project: Path) -> str:
     """The next run ends with the new release serving, the one after that has nothing to do."""
     assert two_servers(host) == ""
     simulated.without_faults(host)
     run = deploy(host, project)
     assert (run.code, serving(host)) == (0, "new"), run.text
-    assert would_change(host, "--data", "profile=new", project=project) == []
+    assert would_change(host, "--data", f"profile={simulated.profile('new')}", project=project) == []
     assert two_servers(host) == ""
     assert host.shell("ls /var/lib/sglang/intent.json").returncode != 0
     return f"serves the new one, changed {run.changed}"
