@@ -78,12 +78,12 @@ def move(old: dict[str, Any], new: dict[str, Any], mode: str, progress: Progress
 
 def _without_the_old(new: dict[str, Any], proof: Proof, progress: Progress) -> Proof:
     """Old workers that cannot be stopped take down nothing that serves: it is said, and not accepted."""
-    try:
-        proof.verdicts += stopping.stop_all(progress, keep=release.services(new))
-    except gates.NotMet as problem:
-        proof.verdicts.append(Verdict("old workers stopped", False, str(problem), 0))
-        proof.accepted = False
-    release.install(new)
+    for does in (lambda: stopping.stop_all(progress, keep=release.services(new)), lambda: release.install(new)):
+        try:
+            proof.verdicts += does() or []
+        except Exception as problem:  # whatever it is, the new ones serve
+            proof.verdicts.append(Verdict("old workers stopped and removed", False, str(problem), 0))
+            proof.accepted = False
     return proof
 
 
@@ -93,13 +93,21 @@ def _hand_over(target: dict[str, Any], progress: Progress) -> None:
     service, server = f"{unit['name']}.service", client.Server(release.base_url(unit))
     urls = {worker["url"] for worker in unit["workers"]}
     deadline = time.monotonic() + _MOVED_WITHIN_S
-    while {worker["url"] for worker in router.known(server)} != urls:
+    while not _sends_to(server, urls):
         if time.monotonic() > deadline:
             raise client.WrongAnswer(f"the router did not take {', '.join(sorted(urls))}")
-        router.send_to(server, unit["workers"])
+        with contextlib.suppress(client.WrongAnswer):  # it may be starting anew
+            router.send_to(server, unit["workers"])
         time.sleep(_POLL_S)
     started.note(service, systemd.show(service)[service].invocation_id)
     progress.tell("router", f"{unit['name']} sends to {', '.join(worker['name'] for worker in unit['workers'])}")
+
+
+def _sends_to(server: client.Server, urls: set[str]) -> bool:
+    try:
+        return {worker["url"] for worker in router.known(server)} == urls
+    except client.WrongAnswer:
+        return False
 
 
 def _moved_back(old: dict[str, Any], new: dict[str, Any], failure: NotServing, progress: Progress) -> NotMoved:
