@@ -27,8 +27,11 @@ def install(request: dict[str, Any], progress: Progress) -> Result:
         damage = _damage(final, request, progress)
         if damage == []:
             return Result(events.OK, f"engine {request['digest']} is there" + (", every file" * bool(request["deep"])))
+        edited = _edited_since(final, damage or [])
         _refuse_without_room(request)
         _make(final, request, progress)
+        if request["deep"] and damage:
+            _distrust(edited)
     except uv.Failed as failed:
         what = f"engine {request['digest']} was not installed, nothing else was changed: {failed}"
         return Result(events.REFUSED, what, excerpt=failed.output.strip().splitlines()[-20:])
@@ -55,16 +58,20 @@ def _damage(final: Path, request: dict[str, Any], progress: Progress) -> list[st
     changed, stamp = integrity.changed(final), integrity.read_stamp(final)
     if changed or stamp is None or not request["deep"]:
         return changed
-    damaged = record.damaged(final, stamp, progress)
-    if damaged:
-        _distrust(final, damaged)
-    return damaged
+    return record.damaged(final, stamp, progress)
 
 
-def _distrust(final: Path, damaged: list[str]) -> None:
-    """Servers that were started after a file was edited may run it: by their notes the next run starts them anew."""
+def _edited_since(final: Path, damaged: list[str]) -> float:
+    """When the first of the files that are still there was changed, s since the epoch."""
     files = [final / name for name in damaged if (final / name).exists()]
-    edited = min((file.stat().st_ctime for file in files), default=0.0)
+    return min((file.stat().st_ctime for file in files), default=0.0)
+
+
+def _distrust(edited: float) -> None:
+    """Servers that were started after a file was edited may run it: by their notes the next run starts them anew.
+
+    Only once the right files are there: until then a new start would run what was edited.
+    """
     for note in paths.RUN.glob("sglang-*.json"):
         document = json.loads(note.read_text())
         if note.stat().st_mtime >= edited and document.get("engine_intact"):
