@@ -51,8 +51,12 @@ def architectures() -> list[str]:
 
 
 def _target(capability: str) -> str:
-    """As FlashInfer and SGLang choose: the family of 12.0 as a whole, else this architecture's own features."""
-    return f"sm_{capability.replace('.', '')}{'f' if capability == '12.0' else 'a'}"
+    """As FlashInfer and SGLang choose: the family of 12.0 as a whole, else this architecture's own features.
+
+    nvcc has those from 9.0 on; a card for a display may be older.
+    """
+    features = "f" if capability == "12.0" else "a" if int(capability.partition(".")[0]) >= 9 else ""
+    return f"sm_{capability.replace('.', '')}{features}"
 
 
 def check(environment: Mapping[str, str]) -> str:
