@@ -13,7 +13,8 @@ hub_mirrors = None
 # Folders of the host that may hold files of checkpoints already: linked where they are right, never changed.
 adopt: list[str] = []
 
-# A file on this machine, of mode 600, that holds your token for gated repositories; None where none is needed.
+# A file on this machine, of mode 600, that holds your token for gated repositories; None where none is needed. It is
+# shown to the first hub of hub_mirrors alone.
 hub_token_file = None
 
 # Connections of a fetch at once: more for a link that is long, fewer to leave some of it to others.

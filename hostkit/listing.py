@@ -9,6 +9,7 @@ import json
 import re
 import time
 from collections.abc import Iterator
+from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import quote, urljoin, urlsplit
@@ -95,7 +96,7 @@ class _Hub:
                 problem, wait_s = self._refusal(error, what), _retry_after_s(error)
                 if error.code not in _LATER:
                     raise problem from None
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, HTTPException) as error:
                 problem, wait_s = NoListing(f"{self}: {error}; check the endpoint, the network and the proxy"), None
             if number + 1 < _TRIES:
                 time.sleep(min(_LONGEST_PAUSE_S, _PAUSE_S * 2**number if wait_s is None else wait_s))

@@ -32,7 +32,7 @@ def source(place: str, opened: partial.Partial, request: dict[str, Any]) -> Any:
             part.name: adopt.find([place], request["repository"], request["revision"], part) for part in opened.parts
         }
         return sources.Folder(place, {name: path for name, path in found.items() if path})
-    return sources.Hub(place, request["repository"], request["revision"], _token(request))
+    return sources.Hub(place, request["repository"], request["revision"], _token(request, place))
 
 
 def _listed(request: dict[str, Any]) -> Files:
@@ -42,16 +42,19 @@ def _listed(request: dict[str, Any]) -> Files:
     problems = []
     for hub in [place for place in request["sources"] if not place.startswith("/")]:
         try:
-            found: Files = listing.listing(hub, request["repository"], request["revision"], _token(request))["files"]
+            found: Files = listing.listing(hub, request["repository"], request["revision"], _token(request, hub))[
+                "files"
+            ]
             return found
         except listing.NoListing as problem:
             problems.append(str(problem))
     raise Refused("; ".join(problems) or "its files are unknown, and hub_mirrors names no hub: make manifest")
 
 
-def _token(request: dict[str, Any]) -> str | None:
-    """From a file of root's: it is on no command line, in no environment and in no request."""
-    path = request["token_file"]
+def _token(request: dict[str, Any], hub: str) -> str | None:
+    """For the first hub alone, from a file of root's: it is on no command line, in no environment and in no request."""
+    first = next((place for place in request["sources"] if not place.startswith("/")), None)
+    path = request["token_file"] if hub == first else None
     try:
         return Path(path).read_text().strip() if path else None
     except OSError as error:

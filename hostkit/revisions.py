@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hostkit import acceptance, events, jobs, paths, processes, stamps
+from hostkit import acceptance, events, jobs, ours, paths, processes, stamps
 from hostkit.events import Progress, Result
 
 USUAL = Path("/srv/models")
@@ -108,10 +108,11 @@ def _revision(folder: Path, needed: dict[Path, list[str]]) -> Revision:
 
 def _users(folder: Path) -> Iterator[str]:
     """Processes with an argument that names it: a server that somebody started by hand is of no release."""
+    own = set(ours.services())
     for pid in processes.pids():
         words = (word.rpartition("=")[2].rstrip("/") for word in processes.arguments(pid))
         process = processes.read(pid) if str(folder) in words else None
-        if process and not (process.unit or "").startswith("sglang-"):
+        if process and process.unit not in own and not (process.unit or "").startswith("sglang-job-"):
             yield f"pid {pid} of {process.user}"
 
 

@@ -96,8 +96,13 @@ class Site(Strict):
 
     @property
     def sources(self) -> list[str]:
-        """Where checkpoints come from, in order: hubs by their URL, folders of the host by their path."""
-        return [os.environ.get("HF_ENDPOINT") or HUB] if self.hub_mirrors is None else self.hub_mirrors
+        """Where checkpoints come from, in order: hubs by their URL, folders of the host by their path.
+
+        A host that is given a bundle has no network, so nobody waits for a hub unless one is named.
+        """
+        if self.hub_mirrors is not None:
+            return self.hub_mirrors
+        return [] if self.bundle else [(os.environ.get("HF_ENDPOINT") or HUB).rstrip("/")]
 
 
 class LogOptions(Site):
