@@ -77,9 +77,9 @@ def install(release: dict[str, Any], beside: Collection[str] = ()) -> None:
         _set_drop_ins_aside(service)
     systemd.run("systemctl", "daemon-reload")
     # One of an earlier playbook has none.
-    beside = [unit for unit in (paths.BOOT_UNIT, paths.CHECK_UNIT) if (paths.UNITS / unit).exists()]
-    systemd.run("systemctl", "enable", "--quiet", paths.TARGET, *beside, *services(release))
-    if paths.CHECK_UNIT in beside:  # from now on, and not from the next boot on
+    others = [unit for unit in (paths.BOOT_UNIT, paths.CHECK_UNIT) if (paths.UNITS / unit).exists()]
+    systemd.run("systemctl", "enable", "--quiet", paths.TARGET, *others, *services(release))
+    if paths.CHECK_UNIT in others:  # from now on, and not from the next boot on
         systemd.run("systemctl", "start", "--no-block", paths.CHECK_UNIT)
 
 
